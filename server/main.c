@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <curl/curl.h>
@@ -16,6 +17,7 @@
 #include "common/codec/jwrite.h"
 #include "common/os/log_writer.h"
 #include "common/os/user.h"
+#include "server/cluster/probe.h"
 #include "server/conf/schema.h"
 #include "server/daemon.h"
 #include "server/store/keep.h"
@@ -27,7 +29,7 @@ extern const char *malloc_conf;
 const char *malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0";
 
 static const char usage[] =
-    "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair]] [--json]\n"
+    "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair] | --check-cluster] [--json]\n"
     "\n"
     "  -c, --config FILE   the configuration file (default /etc/mirrord/mirrord.conf)\n"
     "  -t, --test          test it and exit: with 0, or with 78 and a message\n"
@@ -35,7 +37,8 @@ static const char usage[] =
     "      --verify        check the store while no daemon runs; exits with 65 if it is damaged\n"
     "      --deep          with --verify: hash every blob again\n"
     "      --repair        with --verify: remove rows without a blob, set damaged blobs aside\n"
-    "      --json          with -t and --verify: one JSON object on stdout\n"
+    "      --check-cluster check whether the bucket of the cluster section keeps its promises\n"
+    "      --json          with -t, --verify and --check-cluster: one JSON object on stdout\n"
     "      --version       print the version and exit\n"
     "\n"
     "Runs in the foreground and logs to stderr. SIGHUP reloads the configuration, SIGUSR1 "
@@ -253,6 +256,78 @@ static int verify_store_files(const char *path, bool deep, bool repair, bool jso
     return rc;
 }
 
+/* As mirrorctl cluster check writes it. steps: NULL, or gets them as JSON. */
+static void say_step(void *arg, const struct probe_step *s)
+{
+    struct buf *steps = arg;
+    const char *why = s->why->code != 0 ? s->why->text : "";
+
+    if (steps == NULL) {
+        printf("%-6s  %s (%" PRIu64 " ms)%s%s\n", s->rc == 0 ? "ok" : "FAILED", s->what, s->took_ms,
+               why[0] != '\0' ? ": " : "", why);
+        fflush(stdout);
+        return;
+    }
+    jwrite_open(steps, NULL, '{');
+    jwrite_str(steps, "step", s->what);
+    jwrite_bool(steps, "ok", s->rc == 0);
+    jwrite_u64(steps, "took_ms", s->took_ms);
+    jwrite_str(steps, "why", why);
+    jwrite_close(steps, '}');
+}
+
+/* place: of the bucket; NULL: not known. */
+static void print_check_json(const char *place, const struct buf *steps, const struct err *why)
+{
+    struct buf out = BUF_INIT(1 << 20);
+
+    jwrite_open(&out, NULL, '{');
+    jwrite_bool(&out, "ok", why->code == 0);
+    jwrite_open(&out, "steps", '[');
+    buf_adds(&out, buf_slice(steps));
+    jwrite_close(&out, ']');
+    if (place != NULL) {
+        jwrite_str(&out, "bucket", place);
+    }
+    if (why->code != 0) {
+        jwrite_err(&out, "error", why);
+    }
+    jwrite_close(&out, '}');
+    printf("%s\n", buf_cstr(&out));
+    buf_free(&out);
+}
+
+static int check_cluster(const char *path, bool json)
+{
+    struct buf steps = BUF_INIT(1 << 20);
+    struct bucket *b = NULL;
+    struct conf *c = NULL;
+    struct err why = {0};
+    uint64_t nonce;
+    int rc;
+
+    CHECK(getrandom(&nonce, sizeof nonce, 0) == (ssize_t)sizeof nonce);
+    signal(SIGPIPE, SIG_IGN);
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    rc = conf_read(path, &c, &why);
+    if (rc == 0 && c->cluster.bucket.url == NULL) {
+        rc =
+            err_set(&why, E_CONFIG, "%s: there is no cluster section, so no bucket to check", path);
+    }
+    rc = rc != 0 ? rc : bucket_open(&c->cluster.bucket, &b, &why);
+    rc = rc != 0 ? rc : probe_run(b, nonce, say_step, json ? &steps : NULL, &why);
+    if (json) {
+        print_check_json(b != NULL ? bucket_place(b) : NULL, &steps, &why);
+    } else if (rc == 0) {
+        printf("%s: the bucket keeps its promises\n", bucket_place(b));
+    }
+    bucket_close(&b);
+    conf_free(&c);
+    curl_global_cleanup();
+    buf_free(&steps);
+    return rc == 0 ? 0 : rc == E_CONFIG ? fail_config(&why) : print_failure(&why);
+}
+
 /* Threads inherit the mask: signals are for daemon_run() alone. */
 static void block_signals(void)
 {
@@ -308,7 +383,7 @@ static int unknown_mirrord_option(const struct option *options, const char *said
 
 int main(int argc, char **argv)
 {
-    enum { OPT_VERSION = 256, OPT_VERIFY, OPT_DEEP, OPT_REPAIR, OPT_JSON, OPT_DOCS };
+    enum { OPT_VERSION = 256, OPT_VERIFY, OPT_DEEP, OPT_REPAIR, OPT_JSON, OPT_DOCS, OPT_CHECK };
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
                                             {"test", no_argument, NULL, 't'},
                                             {"print", no_argument, NULL, 'T'},
@@ -316,6 +391,7 @@ int main(int argc, char **argv)
                                             {"version", no_argument, NULL, OPT_VERSION},
                                             {"verify", no_argument, NULL, OPT_VERIFY},
                                             {"deep", no_argument, NULL, OPT_DEEP},
+                                            {"check-cluster", no_argument, NULL, OPT_CHECK},
                                             {"repair", no_argument, NULL, OPT_REPAIR},
                                             {"json", no_argument, NULL, OPT_JSON},
                                             {"print-docs", required_argument, NULL, OPT_DOCS},
@@ -353,6 +429,7 @@ int main(int argc, char **argv)
         case 't':
         case 'T':
         case OPT_VERIFY:
+        case OPT_CHECK:
             what = opt;
             break;
         case ':':
@@ -368,8 +445,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "mirrord: %s is only for --verify\n", deep ? "--deep" : "--repair");
         return 64;
     }
-    if (json && what != OPT_VERIFY && what != 't') {
-        fputs("mirrord: --json is only for -t and --verify\n", stderr);
+    if (json && what != OPT_VERIFY && what != OPT_CHECK && what != 't') {
+        fputs("mirrord: --json is only for -t, --verify and --check-cluster\n", stderr);
         return 64;
     }
     if (optind != argc) {
@@ -384,6 +461,8 @@ int main(int argc, char **argv)
         return print_config(path);
     case OPT_VERIFY:
         return verify_store_files(path, deep, repair, json);
+    case OPT_CHECK:
+        return check_cluster(path, json);
     default:
         return serve_mirror(path);
     }

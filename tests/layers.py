@@ -196,6 +196,7 @@ ARROWS = {
     },
     "server/admin": COMMON | REPO | SYNC | {  # shows all parts, and steers them
         "server/cache",
+        "server/cluster/cluster.h",
         "server/fetch",
         "server/gate",
         "server/http",
@@ -220,6 +221,7 @@ ARROWS = {
     "server": COMMON | {  # the daemon, which makes all of them but for the control tool
         "server/admin",
         "server/cluster/cluster.h",
+        "server/cluster/probe.h",  # a check without a daemon
         "server/conf/schema.h",
         "server/http/body_memory.h",
         "server/hub",

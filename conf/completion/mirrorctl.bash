@@ -44,7 +44,7 @@ _mirrorctl()
         init*) w+=' --force' ;;
         esac
     elif [[ -z $noun ]]; then
-        w='status top repo cache verify sync snapshot hf token peers upstream config tls init'
+        w='status top repo cache verify sync snapshot hf token peers upstream cluster config tls init'
     elif [[ -z $verb ]]; then
         case $noun in
         repo) w='ls show' ;;
@@ -55,6 +55,7 @@ _mirrorctl()
         token) w='create ls revoke' ;;
         peers) w='ls' ;;
         upstream) w='check' ;;
+        cluster) w='status check' ;;
         config) w='test reload' ;;
         tls) w='init' ;;
         *) w='' ;;

@@ -20,6 +20,8 @@ void tunasync_json(const struct admin_deps *deps, struct buf *out);
 struct sample;
 struct swarm_view;
 bool swarm_is_public(const struct sample *s, const struct swarm_view *v);
+/* Members about the cluster, of which this mirror is one. */
+void cluster_members(const struct sample *s, bool whole, struct buf *out);
 struct sync_view;
 const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch" ... */
 /* logged_in: with a link to log out. The page at '/': static, embedded; it reads status.json. The

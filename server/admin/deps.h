@@ -6,6 +6,7 @@
 #ifndef SERVER_ADMIN_DEPS_H
 #define SERVER_ADMIN_DEPS_H
 
+#include "server/cluster/cluster.h"
 #include "server/gate/gate.h"
 #include "server/hub/deps.h"
 #include "server/http/server.h"
@@ -36,6 +37,7 @@ struct admin_deps {
     struct serve *serve;
     struct traffic *traffic;
     struct peers *peers;
+    struct cluster *cluster; /* NULL: this mirror stands alone */
     struct repos *repos;
     struct lifecycle *lifecycle;
     struct modules *modules;

@@ -109,6 +109,56 @@ PRINT_SYNC(success, v->last_ok_unix_s)
 PRINT_SYNC(size, v->head.bytes)
 PRINT_SYNC(entries, v->head.entries)
 
+/* Without a cluster there are no lines. */
+#define PRINT_CLUSTER(what, value)                                                                 \
+    static void print_cluster_##what(struct text *t)                                               \
+    {                                                                                              \
+        const struct cluster_status *c = &t->s->cluster;                                           \
+        if (t->s->clustered) {                                                                     \
+            add_one_sample(t, (double)(value));                                                    \
+        }                                                                                          \
+    }
+PRINT_CLUSTER(up, c->failures == 0 && c->state != CLUSTER_STOPPED)
+PRINT_CLUSTER(stopped, c->state == CLUSTER_STOPPED || c->state == CLUSTER_BROKEN)
+PRINT_CLUSTER(check, c->checked.step == NULL)
+PRINT_CLUSTER(checked, c->checked.at_unix_s)
+PRINT_CLUSTER(applied, c->applied)
+PRINT_CLUSTER(lag, (double)c->lag_ms / 1000)
+PRINT_CLUSTER(waiting, c->commits_waiting)
+PRINT_CLUSTER(uploads, c->content.uploaded)
+PRINT_CLUSTER(upload_bytes, c->content.uploaded_bytes)
+PRINT_CLUSTER(fetches, c->content.fetched)
+PRINT_CLUSTER(fetch_bytes, c->content.fetched_bytes)
+PRINT_CLUSTER(fetches_failed, c->content.failed)
+
+/* Results that never came are left out, but for those from which rates start. */
+static void print_cluster_requests(struct text *t)
+{
+    static const char *const methods[BUCKET_METHODS] = {"GET", "PUT", "POST", "DELETE"};
+    static const char *const results[BUCKET_RESULTS] = {"ok",   "absent", "exists",
+                                                        "busy", "denied", "failed"};
+
+    for (size_t m = 0; t->s->clustered && m < BUCKET_METHODS; m++) {
+        for (size_t r = 0; r < BUCKET_RESULTS; r++) {
+            uint64_t n = t->s->cluster.bucket.requests[m][r];
+            if (n != 0 || r == BUCKET_OK || r == BUCKET_FAILED) {
+                buf_addf(t->out, "%s{method=\"%s\",result=\"%s\"} %" PRIu64 "\n", t->name,
+                         methods[m], results[r], n);
+            }
+        }
+    }
+}
+
+static void print_cluster_bytes(struct text *t)
+{
+    const struct bucket_stats *b = &t->s->cluster.bucket;
+
+    if (t->s->clustered) {
+        buf_addf(t->out, "%s{direction=\"sent\"} %" PRIu64 "\n", t->name, b->sent_bytes);
+        buf_addf(t->out, "%s{direction=\"received\"} %" PRIu64 "\n", t->name, b->received_bytes);
+    }
+}
+
 static void print_certificates(struct text *t)
 {
     for (size_t i = 0; i < t->s->certificates; i++) {

@@ -40,6 +40,10 @@ void sample_take(const struct admin_deps *deps, struct sample *out)
     out->swarm = mem_array(SAMPLE_SWARMS, sizeof *out->swarm);
     out->swarms = peers_look(deps->peers, clock_now_ms(), out->swarm, SAMPLE_SWARMS);
     peers_stats(deps->peers, &out->peers);
+    out->clustered = deps->cluster != NULL;
+    if (out->clustered) {
+        cluster_status(deps->cluster, &out->cluster);
+    }
     out->fetched_bytes = fetched(deps->traffic, out->sync, out->syncs);
     modules_sum(deps->modules, &out->rsync);
     out->sent_bytes = out->http.bytes_out + out->rsync.sent_bytes;

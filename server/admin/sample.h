@@ -33,6 +33,8 @@ struct sample {
     struct http_certificate *certificate;
     size_t certificates;
     struct peers_stats peers;
+    bool clustered; /* `cluster` is valid */
+    struct cluster_status cluster;
     struct door_stats rsync;
     uint64_t fetched_bytes; /* from all origins, by any protocol */
     uint64_t sent_bytes;    /* to all clients, including responses that are still in progress */

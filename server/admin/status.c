@@ -241,7 +241,7 @@ void status_json(const struct admin_deps *deps, struct slice base_url, bool whol
     jwrite_u64(out, "now_ms", clock_unix_ms());
     jwrite_u64(out, "started_unix_s", deps->lifecycle->started_unix_s);
     jwrite_bool(out, "ready", deps->lifecycle->ready && s.healthy);
-    trouble_json(&s, whole, out);
+    trouble_json(&s, whole, NULL, out);
     jwrite_bool(out, "draining", deps->lifecycle->draining);
     jwrite_open(out, "reload", '{');
     jwrite_bool(out, "ok", deps->lifecycle->reload_ok);
@@ -260,6 +260,11 @@ void status_json(const struct admin_deps *deps, struct slice base_url, bool whol
         jwrite_u64(out, "served", s.rsync.sessions[DOOR_SERVED]);
         jwrite_u64(out, "files", s.rsync.files);
         jwrite_u64(out, "sent", s.rsync.sent_bytes);
+        jwrite_close(out, '}');
+    }
+    if (s.clustered) {
+        jwrite_open(out, "cluster", '{');
+        cluster_members(&s, whole, out);
         jwrite_close(out, '}');
     }
     disk_json(out, &s.space, s.healthy);

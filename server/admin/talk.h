@@ -106,7 +106,9 @@ void talk_keep(struct talk *t, void *kept, void (*drop)(void *kept));
     VERB("hf.import.commit", verb_hf_import_commit)                                                \
     VERB("hf.import.abort", verb_hf_import_abort)                                                  \
     VERB("peers.ls", verb_peers_ls)                                                                \
-    VERB("upstream.check", verb_upstream_check)
+    VERB("upstream.check", verb_upstream_check)                                                    \
+    VERB("cluster.status", verb_cluster_status)                                                    \
+    VERB("cluster.check", verb_cluster_check)
 
 #define VERB(name, function) int function(struct talk *t, struct err *e);
 VERBS(VERB)

@@ -136,6 +136,100 @@ static void look_at_damage(struct teller *l)
                              .since_unix_s = l->s->damaged_since_unix_s});
 }
 
+/* --- the cluster --- */
+
+static const char *what_helps(const struct err *why)
+{
+    switch (why->code) {
+    case E_DENIED:
+    case E_CONFIG:
+        return "check `authorization` and `region` of the cluster section and the rights of its "
+               "key, then restart the mirror; `mirrorctl cluster check` says what is refused";
+    case E_NOSPACE:
+        return "free space in the bucket or on this mirror's disk, whichever the line names; the "
+               "mirror goes on by itself";
+    default:
+        return "check the S3 service, the network and `endpoint`; the mirror goes on by itself "
+               "when the bucket can be used again";
+    }
+}
+
+/* A store fails a request now and then. */
+static void look_at_clusters_log(struct teller *l, const struct cluster_status *c)
+{
+    uint64_t confirmed_unix_s = clock_unix_s() - min_u64(c->lag_ms / 1000, clock_unix_s());
+    char what[SENTENCE];
+
+    if (c->failures < TROUBLE_FAILURES && c->fresh) {
+        return;
+    }
+    snprintf(what, sizeof what,
+             "the cluster's bucket cannot be used: %s are refused, and changes of other mirrors "
+             "are not seen",
+             c->fresh ? "uploads and other changes" : "changes and requests with a token");
+    add_why(what, l->whole, c->why.code != 0 ? c->why.text : "");
+    report_one_trouble(l, &(struct trouble){.kind = "cluster",
+                                            .what = what,
+                                            .todo = what_helps(&c->why),
+                                            .since_unix_s = c->failures != 0 ? c->since_unix_s
+                                                                             : confirmed_unix_s});
+}
+
+static void report_stopped_cluster(struct teller *l, const struct cluster_status *c)
+{
+    char what[SENTENCE] = "this mirror has stopped following the cluster's log: it serves what it "
+                          "has, and nothing can be changed";
+
+    add_why(what, l->whole, c->why.text);
+    report_one_trouble(
+        l, &(struct trouble){.kind = "cluster",
+                             .what = what,
+                             .todo = c->why.code == E_UNSUPPORTED
+                                         ? "install the version that the other mirrors have"
+                                         : "find out which part of the S3 service lost or changed "
+                                           "an entry of the log; see docs/cluster.md",
+                             .since_unix_s = c->since_unix_s});
+}
+
+static void look_at_clusters_check(struct teller *l, const struct cluster_status *c)
+{
+    bool tested = c->checked.why.code == E_UNSUPPORTED || c->failures == 0;
+    char what[SENTENCE] = "the last check of the cluster's bucket failed";
+
+    if (c->checked.step == NULL || !tested) {
+        return; /* if the bucket is away, that has been reported */
+    }
+    if (c->state == CLUSTER_BROKEN) {
+        snprintf(what, sizeof what,
+                 "the cluster's bucket lets a key be created twice, so all changes are refused");
+    }
+    add_why(what, l->whole, c->checked.why.text);
+    report_one_trouble(
+        l, &(struct trouble){.kind = "cluster",
+                             .what = what,
+                             .todo = c->state == CLUSTER_BROKEN
+                                         ? "repair or replace the S3 service; changes are accepted "
+                                           "again when `mirrorctl cluster check` has passed"
+                                         : "repair what the line names, then run `mirrorctl "
+                                           "cluster check`",
+                             .since_unix_s = c->checked.at_unix_s});
+}
+
+static void look_at_cluster(struct teller *l)
+{
+    const struct cluster_status *c = &l->s->cluster;
+
+    if (!l->s->clustered) {
+        return;
+    }
+    if (c->state == CLUSTER_STOPPED) {
+        report_stopped_cluster(l, c);
+    } else {
+        look_at_clusters_log(l, c);
+    }
+    look_at_clusters_check(l, c);
+}
+
 static void look_at_reload(struct teller *l)
 {
     struct lifecycle *life = l->s->deps->lifecycle;
@@ -262,6 +356,7 @@ size_t trouble_each(const struct sample *s, bool whole,
 
     look_at_store(&l);
     look_at_disk(&l);
+    look_at_cluster(&l);
     look_at_damage(&l);
     look_at_certificates(&l);
     for (size_t i = 0; i < s->set->count; i++) {
@@ -274,10 +369,19 @@ size_t trouble_each(const struct sample *s, bool whole,
     return l.count;
 }
 
+struct list_of_troubles {
+    const char *kind;
+    struct buf *out;
+};
+
 static void write_json(void *arg, const struct trouble *t)
 {
-    struct buf *out = arg;
+    const struct list_of_troubles *list = arg;
+    struct buf *out = list->out;
 
+    if (list->kind != NULL && strcmp(list->kind, t->kind) != 0) {
+        return;
+    }
     jwrite_open(out, NULL, '{');
     jwrite_str(out, "kind", t->kind);
     if (t->repo != NULL) {
@@ -291,9 +395,11 @@ static void write_json(void *arg, const struct trouble *t)
     jwrite_close(out, '}');
 }
 
-void trouble_json(const struct sample *s, bool whole, struct buf *out)
+void trouble_json(const struct sample *s, bool whole, const char *kind, struct buf *out)
 {
+    struct list_of_troubles list = {kind, out};
+
     jwrite_open(out, "trouble", '[');
-    trouble_each(s, whole, write_json, out);
+    trouble_each(s, whole, write_json, &list);
     jwrite_close(out, ']');
 }

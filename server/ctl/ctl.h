@@ -27,6 +27,7 @@ struct ctl {            /* one run */
     const char *socket; /* NULL: the one in `config`, found when it is first needed */
     char *found;        /* the same, to be freed */
     const char *config; /* for verbs that work without a daemon */
+    bool config_given;  /* -c was */
     bool json, quiet, color;
     bool plain;          /* tables have titles and RFC 3339 times, on a terminal too */
     bool tty;            /* tables are for people; never with `plain` */
@@ -122,6 +123,10 @@ MUST_USE int list(struct ctl *c, json_t *request, const char *titles,
                   void (*row)(struct table *t, const json_t *row), json_t **ok, struct err *e);
 /* An answer's members, one a line, formatted by their names. */
 MUST_USE int list_members(struct ctl *c, json_t *request, struct err *e);
+/* The same of an answer; lists are left out. */
+void print_members(struct ctl *c, const json_t *ok);
+/* An answer's "trouble". Returns the exit code of `mirrorctl status`: 1 if there is any. */
+int print_troubles(const struct ctl *c, const json_t *ok);
 
 void print_json(const json_t *value);
 /* {"error": ...} on stdout with --json; always the sentence on stderr. Returns the exit code. */

@@ -118,9 +118,8 @@ static void help_all(FILE *to)
         "  -q, --quiet     print only errors\n"
         "  --no-color      print no colours (also $NO_COLOR)\n"
         "\n"
-        "`mirrorctl NOUN VERB --help` explains one command. Exit codes are those of sysexits.h; "
-        "1 from\n"
-        "`mirrorctl status` means that a problem needs attention.\n");
+        "`mirrorctl NOUN VERB --help` explains one command. Exit codes are those of sysexits.h; 1\n"
+        "from `mirrorctl status` or `cluster status` means that a problem needs attention.\n");
 }
 
 /* "--include GLOB" as the verb's line has it; n 0: it takes no such option. */
@@ -413,6 +412,7 @@ int main(int argc, char **argv)
     struct err e = {0};
     int rc = read_options(&c, argc, argv, &help, given, &e);
 
+    c.config_given = c.config != NULL;
     if (c.socket == NULL && c.config == NULL) {
         c.socket = DEFAULT_SOCKET;
     }

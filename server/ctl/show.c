@@ -266,21 +266,18 @@ static bool names_bytes(const char *key)
     return slice_ends(slice_str(key), SLICE("bytes"));
 }
 
-int list_members(struct ctl *c, json_t *req, struct err *e)
+void print_members(struct ctl *c, const json_t *ok)
 {
     const json_t *v;
-    json_t *ok = NULL;
     struct table t;
     const char *key;
-    int rc = act(c, req, &ok, e);
 
-    if (rc != 0 || c->json) {
-        json_decref(ok);
-        return rc;
-    }
     table_init(&t, c, "WHAT,VALUE");
-    json_object_foreach(ok, key, v)
+    json_object_foreach((json_t *)(uintptr_t)ok, key, v)
     {
+        if (json_is_array(v)) {
+            continue;
+        }
         table_add(&t, key);
         if (json_is_boolean(v)) {
             table_add(&t, json_is_true(v) ? "yes" : "no");
@@ -297,8 +294,18 @@ int list_members(struct ctl *c, json_t *req, struct err *e)
         }
     }
     table_print(&t);
+}
+
+int list_members(struct ctl *c, json_t *req, struct err *e)
+{
+    json_t *ok = NULL;
+    int rc = act(c, req, &ok, e);
+
+    if (rc == 0 && !c->json) {
+        print_members(c, ok);
+    }
     json_decref(ok);
-    return 0;
+    return rc;
 }
 
 void print_json(const json_t *value)

@@ -110,9 +110,9 @@ static void print_trouble(const struct ctl *c, const json_t *t)
     say(c, "\n        %s\n", get_str(t, "todo"));
 }
 
-static int print_troubles(const struct ctl *c, const json_t *status)
+int print_troubles(const struct ctl *c, const json_t *ok)
 {
-    const json_t *list = json_object_get(status, "trouble"), *t;
+    const json_t *list = json_object_get(ok, "trouble"), *t;
     size_t i;
 
     json_array_foreach(list, i, t)
@@ -120,6 +120,18 @@ static int print_troubles(const struct ctl *c, const json_t *status)
         print_trouble(c, t);
     }
     return json_array_size(list) > 0 ? EXIT_TROUBLE : 0;
+}
+
+static void say_cluster(const struct ctl *c, const json_t *cluster)
+{
+    char lag[UNITS_TEXT];
+
+    if (cluster == NULL) {
+        return;
+    }
+    span_format(get_u64(cluster, "lag_ms"), lag);
+    say(c, "cluster: %s, %" PRIu64 " entries of the log, confirmed %s ago, in %s\n",
+        get_str(cluster, "state"), get_u64(cluster, "entries"), lag, get_str(cluster, "bucket"));
 }
 
 int ctl_status(struct ctl *c, struct err *e)
@@ -155,6 +167,7 @@ int ctl_status(struct ctl *c, struct err *e)
     say(c, "disk: %s of %s in %" PRIu64 " %s, %s free%s\n", used, quota, get_u64(disk, "blobs"),
         plural(get_u64(disk, "blobs"), "file", "files"), unused,
         get_bool(disk, "full") ? ", FULL" : "");
+    say_cluster(c, json_object_get(ok, "cluster"));
     say(c, "\n");
     print_repos(c, json_object_get(ok, "repos"));
     if (json_array_size(json_object_get(ok, "fills")) > 0) {

@@ -169,6 +169,8 @@ VERBS = {
     "token revoke": (["a"], (["a"], 66)),
     "peers ls": (None, ([], 66)),
     "upstream check": ([], (["none"], 66)),
+    "cluster status": ([], None),
+    "cluster check": (None, ([], 78)),
     "config test": ([], None),
     "config reload": ([], None),
     "tls init": ([], (["--csr"], 73)),
@@ -198,7 +200,7 @@ def test_every_verb_speaks_json(m, tmp_path):
             assert (done.returncode, error["exit"]) == (bad[1], bad[1]) and error["text"] in done.stderr, (verb, done)
         done, said = run(["--nosuch"])
         assert done.returncode == 64 and said["error"]["code"] == "E_USAGE", (verb, done)
-        if verb not in ("init", "tls init", "verify", "config test"):
+        if verb not in ("init", "tls init", "verify", "cluster check", "config test"):
             done = m.ctl("--json", "--socket", tmp_path / "none", *verb.split(), *good, check=False)
             assert done.returncode == 69 and json.loads(done.stdout)["error"]["code"] == "E_NETWORK", (verb, done)
 

@@ -1,0 +1,97 @@
+/* Verbs about the cluster of which this mirror is one: cluster.status, cluster.check. */
+#include "server/admin/admin.h"
+#include "server/admin/sample.h"
+#include "server/admin/talk.h"
+#include "server/admin/trouble.h"
+
+/* --- cluster.status --- */
+
+static uint64_t sum_of_requests(const struct bucket_stats *b, enum bucket_result first)
+{
+    uint64_t sum = 0;
+
+    for (size_t m = 0; m < BUCKET_METHODS; m++) {
+        for (size_t r = first; r < BUCKET_RESULTS; r++) {
+            sum += b->requests[m][r];
+        }
+    }
+    return sum;
+}
+
+static void private_members(const struct cluster_status *c, struct buf *out)
+{
+    jwrite_str(out, "why", c->why.code != 0 ? c->why.text : "");
+    jwrite_str(out, "bucket", c->place);
+    jwrite_str(out, "node", c->node);
+    jwrite_str(out, "check", c->checked.step == NULL ? "passed" : c->checked.why.text);
+}
+
+void cluster_members(const struct sample *s, bool whole, struct buf *out)
+{
+    const struct cluster_status *c = &s->cluster;
+
+    jwrite_str(out, "state", cluster_state_name(c->state));
+    if (whole) {
+        private_members(c, out);
+    }
+    jwrite_u64(out, "checked_unix_s", c->checked.at_unix_s);
+    jwrite_u64(out, "since_unix_s", c->since_unix_s);
+    jwrite_u64(out, "entries", c->applied);
+    jwrite_u64(out, "lag_ms", c->lag_ms);
+    jwrite_bool(out, "fresh", c->fresh);
+    jwrite_u64(out, "commits_waiting", c->commits_waiting);
+    jwrite_u64(out, "uploads", c->content.uploads);
+    jwrite_u64(out, "uploaded", c->content.uploaded);
+    jwrite_u64(out, "uploaded_bytes", c->content.uploaded_bytes);
+    jwrite_u64(out, "fetches", c->content.fetches);
+    jwrite_u64(out, "fetched", c->content.fetched);
+    jwrite_u64(out, "fetched_bytes", c->content.fetched_bytes);
+    jwrite_u64(out, "fetches_failed", c->content.failed);
+    jwrite_u64(out, "requests", sum_of_requests(&c->bucket, BUCKET_OK));
+    jwrite_u64(out, "requests_failed", sum_of_requests(&c->bucket, BUCKET_BUSY));
+    jwrite_u64(out, "sent_bytes", c->bucket.sent_bytes);
+    jwrite_u64(out, "received_bytes", c->bucket.received_bytes);
+}
+
+int verb_cluster_status(struct talk *t, struct err *e)
+{
+    struct sample s;
+
+    (void)e;
+    sample_take(t->deps, &s);
+    if (s.clustered) {
+        cluster_members(&s, true, t->result);
+        trouble_json(&s, true, "cluster", t->result);
+    } else {
+        jwrite_str(t->result, "state", "alone");
+    }
+    sample_drop(&s);
+    return 0;
+}
+
+/* --- cluster.check --- */
+
+static void on_check_step(void *arg, const struct probe_step *s)
+{
+    struct talk *t = arg;
+    struct buf *row = talk_row(t);
+
+    jwrite_str(row, "step", s->what);
+    jwrite_bool(row, "ok", s->rc == 0);
+    jwrite_u64(row, "took_ms", s->took_ms);
+    jwrite_str(row, "why", s->why->code != 0 ? s->why->text : "");
+    (void)talk_row_flush(t); /* once begun, a check is finished: its result is kept */
+}
+
+int verb_cluster_check(struct talk *t, struct err *e)
+{
+    struct cluster_status c;
+
+    if (t->deps->cluster == NULL) {
+        jwrite_bool(t->result, "alone", true);
+        return 0;
+    }
+    cluster_status(t->deps->cluster, &c);
+    jwrite_str(t->result, "bucket", c.place);
+    return cluster_check(t->deps->cluster, on_check_step, t, e);
+}

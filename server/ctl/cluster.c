@@ -1,0 +1,105 @@
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/codec/jwrite.h"
+#include "server/ctl/ctl.h"
+
+int ctl_cluster_status(struct ctl *c, struct err *e)
+{
+    json_t *ok = NULL;
+    int rc = act(c, request("cluster.status"), &ok, e);
+
+    if (rc == 0 && strcmp(get_str(ok, "state"), "alone") == 0) {
+        say(c, "this mirror stands alone: its configuration has no cluster section\n");
+    } else if (rc == 0) {
+        rc = print_troubles(c, ok);
+        if (!c->json) {
+            print_members(c, ok);
+        }
+    }
+    json_decref(ok);
+    return rc;
+}
+
+/* --- check --- */
+
+struct steps {
+    const struct ctl *ctl;
+    json_t *list;
+};
+
+/* As mirrord --check-cluster writes it. */
+static void on_check_step(void *arg, const json_t *row)
+{
+    struct steps *s = arg;
+    const char *why = get_str(row, "why");
+
+    json_array_append(s->list, (json_t *)(uintptr_t)row); /* counts it, changes nothing else */
+    say(s->ctl, "%-6s  %s (%" PRIu64 " ms)%s%s\n", get_bool(row, "ok") ? "ok" : "FAILED",
+        get_str(row, "step"), get_u64(row, "took_ms"), why[0] != '\0' ? ": " : "", why);
+    fflush(stdout);
+}
+
+/* mirrord itself sends the requests. Returns only when that fails. */
+static int check_without_daemon(struct ctl *c, struct err *e)
+{
+    char program[] = "mirrord", check[] = "--check-cluster", file[] = "-c", json[] = "--json";
+    char *argv[] = {program, check, file, (char *)(uintptr_t)c->config, c->json ? json : NULL,
+                    NULL};
+
+    return run_mirrord(argv, e);
+}
+
+static json_t *json_of_err(const struct err *e)
+{
+    return json_pack("{s:s, s:i, s:s}", "code", err_name(e->code), "exit", err_sysexit(e->code),
+                     "text", e->text);
+}
+
+/* Returns the exit code. */
+static int report_check(const struct ctl *c, const struct steps *s, json_t *ok, const struct err *e)
+{
+    json_t *out = json_object();
+
+    json_object_set_new(out, "ok", json_boolean(e->code == 0));
+    json_object_set(out, "steps", s->list);
+    if (e->code == 0) {
+        json_object_set(out, "bucket", json_object_get(ok, "bucket"));
+        say(c, "%s: the bucket keeps its promises\n", get_str(ok, "bucket"));
+    } else {
+        json_object_set_new(out, "error", json_of_err(e));
+        fprintf(stderr, "mirrorctl: %s\n", e->text);
+    }
+    if (c->json) {
+        print_json(out);
+    }
+    json_decref(out);
+    return err_sysexit(e->code);
+}
+
+int ctl_cluster_check(struct ctl *c, struct err *e)
+{
+    struct steps s = {.ctl = c};
+    struct err why = {0};
+    json_t *ok = NULL;
+    int rc;
+
+    if (c->config_given) {
+        return check_without_daemon(c, e);
+    }
+    s.list = json_array();
+    rc = ask(c, request("cluster.check"), on_check_step, NULL, &s, &ok, &why);
+    if (rc == E_NETWORK && json_array_size(s.list) == 0) {
+        say(c, "no daemon is running at %s: checking the bucket of %s directly\n", c->socket,
+            c->config);
+        rc = check_without_daemon(c, e);
+    } else if (get_bool(ok, "alone")) {
+        say(c, "the daemon stands alone: checking the bucket of %s directly\n", c->config);
+        rc = check_without_daemon(c, e);
+    } else {
+        rc = report_check(c, &s, ok, &why);
+    }
+    json_decref(s.list);
+    json_decref(ok);
+    return rc;
+}

@@ -1,0 +1,279 @@
+"""What a mirror of a cluster says about it: mirrorctl cluster, troubles, status.json, metrics. And the checks of the bucket."""
+import json
+import subprocess
+
+import pytest
+
+from harness.bucket import Bucket, Fault
+from harness.mirrord import BUILD, SLOW, until
+
+REPO = 'repo "models" { protocol = "hosted" }'
+STEPS = 7
+
+
+@pytest.fixture
+def bucket():
+    with Bucket() as b:
+        yield b
+
+
+def section(bucket, folder, more=""):
+    return (f'cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{bucket.keys_file(folder)}" '
+            f'poll = "50ms" {more} }}')
+
+
+@pytest.fixture
+def node(mirrord, bucket, tmp_path):
+    """node() starts a mirror of the cluster."""
+    return lambda more="", **kw: mirrord(f"{REPO} {section(bucket, tmp_path, more)}", **kw)
+
+
+def status(m):
+    return json.loads(m.ctl("cluster", "status", "--json", check=False).stdout)
+
+
+def troubles(m):
+    return [t for t in json.loads(m.ctl("status", "--json", check=False).stdout)["trouble"] if t["kind"] == "cluster"]
+
+
+def changes(m, token, name):
+    return m.put(f"/models/me/set/{name}", name.encode(), token=token).status
+
+
+# --- what there is ---
+
+def test_a_mirror_that_stands_alone(mirrord):
+    m = mirrord(REPO)
+    assert m.ctl("cluster", "status").stdout == "this mirror stands alone: its configuration has no cluster section\n"
+    assert status(m) == {"state": "alone"}
+    assert "cluster" not in json.loads(m.get("/-/status.json").body)
+    assert not [line for line in m.metrics().splitlines() if line.startswith("mirrord_cluster_")]
+
+
+def test_a_mirror_of_a_cluster(node, bucket):
+    a, b = node(), node()
+    token = a.token("ci", "publish:models/*")
+    large, small = "x" * 3_000_000, "y" * 1000
+    for name in (large, small):
+        assert a.put(f"/models/me/set/{len(name)}", name.encode(), token=token).status == 201
+    until(lambda: b.get("/models/me/set/3000000").body == large.encode())
+    until(lambda: status(b)["fetches"] == 0)
+    seen = {id(m): status(m) for m in (a, b)}
+    for m in (a, b):
+        s = seen[id(m)]
+        assert s["state"] == "up" and s["why"] == "" and s["fresh"] and s["trouble"] == [] and s["check"] == "passed", s
+        assert s["bucket"] == f"{bucket.url} at {bucket.endpoint}/mirror/prod/" and len(s["node"]) == 32
+        assert s["entries"] == 3 and s["commits_waiting"] == s["uploads"] == s["requests_failed"] == s["since_unix_s"] == 0, s
+        assert m.ctl("cluster", "status", "--plain").stdout.startswith("WHAT\tVALUE\nstate\tup\n")
+        assert "cluster: up, 3 entries of the log, confirmed " in m.ctl("status").stdout
+        assert m.metric("mirrord_cluster_up") == m.metric("mirrord_cluster_last_check_successful") == 1
+        assert m.metric("mirrord_cluster_stopped") == m.metric("mirrord_cluster_commits_waiting") == 0
+        assert m.metric("mirrord_cluster_entries_applied") == 3 and m.metric("mirrord_cluster_lag_seconds") < 60 * SLOW
+        assert m.metric("mirrord_cluster_bucket_requests_total", method="GET", result="absent") > 0  # the end of the log
+        assert m.metric("mirrord_cluster_bucket_requests_total", method="PUT", result="exists") > 0  # the races of the check
+        assert m.metric("mirrord_cluster_bucket_requests_total", result="failed") == 0
+    assert seen[id(a)]["node"] != seen[id(b)]["node"]
+    assert seen[id(a)]["uploaded"] >= 2 and seen[id(a)]["uploaded_bytes"] > 3_000_000 and seen[id(a)]["fetched"] == 0
+    assert seen[id(b)]["uploaded"] == 0 and seen[id(b)]["fetched"] == 1 and seen[id(b)]["fetched_bytes"] == 3_000_000
+    assert a.metric("mirrord_cluster_content_upload_bytes_total") > 3_000_000 < a.metric("mirrord_cluster_bucket_bytes_total", direction="sent")
+    assert b.metric("mirrord_cluster_content_fetches_total") == 1
+    assert b.metric("mirrord_cluster_content_fetch_bytes_total") == 3_000_000 < b.metric("mirrord_cluster_bucket_bytes_total", direction="received")
+    assert not {"bucket", "node", "why", "check"} & json.loads(a.get("/-/status.json").body)["cluster"].keys()  # everybody may read it
+
+
+# --- the bucket is away, the log stops ---
+
+@pytest.mark.parametrize("down", ["down", "denied"])
+def test_a_bucket_that_cannot_be_used(node, bucket, down):
+    """A trouble until it can: on the page, in the terminal, in the exit code, in the metrics."""
+    m = node()
+    token = m.token("ci", "publish:models/*")
+    assert changes(m, token, "before") == 201
+    assert m.ctl("cluster", "status").returncode == 0
+    bucket.down = down == "down"
+    bucket.faults = [Fault("read-only", methods=("GET", "PUT"))] if down == "denied" else []
+    until(lambda: troubles(m))
+    [t] = troubles(m)
+    assert t["what"].startswith("the cluster's bucket cannot be used: uploads and other changes are refused, and ") and " not seen: " in t["what"]
+    assert t["since_unix_s"] and ("`authorization`" if down == "denied" else "`endpoint`") in t["todo"], t
+    said = m.ctl("cluster", "status", check=False)
+    assert said.returncode == 1 and said.stdout.startswith("TROUBLE the cluster's bucket cannot be used: ") and "state\taway\n" in said.stdout, said
+    assert m.ctl("status", check=False).returncode == 1
+    assert m.metric("mirrord_cluster_up") == 0 and m.metric("mirrord_cluster_bucket_requests_total", result="failed" if bucket.down else "denied") > 2
+    [public] = json.loads(m.get("/-/status.json").body)["trouble"]
+    assert public["what"] == t["what"].split(" are not seen")[0] + " are not seen"  # no addresses, no reasons
+    assert b"the cluster&#39;s bucket cannot be used" in m.get("/").body or b"the cluster's bucket cannot be used" in m.get("/").body
+    assert m.get("/models/me/set/before").body == b"before"
+    if down == "denied":  # with a bucket that is away, it takes as long as uploads try
+        assert changes(m, token, "between") in (500, 503)
+    bucket.down, bucket.faults = False, []
+    until(lambda: not troubles(m))
+    assert status(m)["state"] == "up" and m.ctl("status").returncode == 0 and m.metric("mirrord_cluster_up") == 1
+    until(lambda: changes(m, token, "after") == 201)
+
+
+def test_rights_that_are_too_old(node, bucket):
+    m = node('stale_after = "1s"')
+    bucket.down = True
+    until(lambda: troubles(m) and "changes and requests with a token are refused" in troubles(m)[0]["what"])
+    assert not status(m)["fresh"]
+
+
+def test_a_change_in_doubt(node, bucket):
+    m = node()
+    token = m.token("ci", "publish:models/*")
+    bucket.faults = [Fault("cut", keys="log/", methods=("PUT",)), Fault("cut", keys="log/", methods=("GET",))]
+    assert changes(m, token, "one") == 503
+    assert status(m)["state"] == "in doubt"
+    bucket.faults = []
+    until(lambda: status(m)["state"] == "up")
+
+
+def test_a_log_that_has_stopped(node, bucket):
+    m = node()
+    token = m.token("ci", "publish:models/*")
+    assert changes(m, token, "one") == 201
+    [*_, (last, _)] = bucket.under("log/")
+    bucket.objects[last[:-20] + f"{int(last[-20:]) + 1:020}"] = (b"no entry", 0)
+    until(lambda: status(m)["state"] == "stopped")
+    [t] = troubles(m)
+    assert t["what"].startswith("this mirror has stopped following the cluster's log") and "docs/cluster.md" in t["todo"]
+    assert m.ctl("cluster", "status", check=False).returncode == 1
+    assert m.metric("mirrord_cluster_stopped") == 1 and m.metric("mirrord_cluster_up") == 0
+    assert m.get("/models/me/set/one").body == b"one"
+
+
+# --- checks ---
+
+def test_a_check(node, bucket):
+    m = node()
+    said = m.ctl("cluster", "check").stdout.splitlines()
+    assert len(said) == STEPS + 1 and all(line.startswith("ok ") for line in said[:-1]), said
+    assert said[-1] == f"{bucket.url} at {bucket.endpoint}/mirror/prod/: the bucket keeps its promises"
+    got = m.ctl_json("cluster", "check")
+    assert got["ok"] and len(got["steps"]) == STEPS and got["bucket"].startswith(bucket.url) and "error" not in got
+    assert got["steps"][0].keys() == {"step", "ok", "took_ms", "why"}
+    assert not bucket.under("probe/")
+
+
+def test_a_check_that_fails(node, bucket):
+    """Content is checked wherever it is read, so this is reported and refuses nothing."""
+    m = node()
+    token = m.token("ci", "publish:models/*")
+    bucket.versioned = True
+    done = m.ctl("cluster", "check", check=False)
+    assert done.returncode == 69 and done.stdout.splitlines()[-1].startswith("FAILED  it keeps no old versions"), done
+    assert "nothing would ever be freed" in done.stderr and done.stderr.count("\n") == 1
+    got = m.ctl("cluster", "check", "--json", check=False)
+    assert got.returncode == 69 and json.loads(got.stdout)["error"]["code"] == "E_UNSUPPORTED" and len(json.loads(got.stdout)["steps"]) == STEPS
+    [t] = troubles(m)
+    assert t["what"].startswith("the last check of the cluster's bucket failed: ") and "old versions" in t["what"] and t["since_unix_s"], t
+    assert status(m)["state"] == "up" and m.metric("mirrord_cluster_last_check_successful") == 0
+    assert changes(m, token, "one") == 201
+    bucket.versioned = False
+    m.ctl("cluster", "check")
+    assert not troubles(m) and m.metric("mirrord_cluster_last_check_successful") == 1
+
+
+def test_a_bucket_that_lets_keys_be_created_twice(node, bucket):
+    """Two mirrors could write one entry of the log: nothing is changed until a check by hand passes."""
+    m = node('check = "200ms"')
+    token = m.token("ci", "publish:models/*")
+    assert changes(m, token, "one") == 201
+    bucket.atomic = False
+    m.says("cluster.broken")  # found by the clock
+    [t] = troubles(m)
+    assert t["what"].startswith("the cluster's bucket lets a key be created twice, so all changes are refused") and "cluster check" in t["todo"], t
+    until(lambda: changes(m, token, "two") == 503)
+    assert status(m)["state"] == "broken" and m.metric("mirrord_cluster_stopped") == 1 and m.metric("mirrord_cluster_up") == 1
+    assert m.get("/models/me/set/one").body == b"one"
+    done = m.ctl("cluster", "check", check=False)
+    assert done.returncode == 69 and "FAILED  of simultaneous creations one succeeds" in done.stdout
+    bucket.atomic = True
+    checked = status(m)["checked_unix_s"]
+    applied = m.metric("mirrord_cluster_bucket_requests_total", method="GET")
+    until(lambda: m.metric("mirrord_cluster_bucket_requests_total", method="GET") > applied + 20)  # a second of polls
+    assert status(m)["checked_unix_s"] == checked and changes(m, token, "two") == 503  # the clock does not end it
+    m.ctl("cluster", "check")
+    m.says("cluster.repaired")
+    assert changes(m, token, "two") == 201 and not troubles(m) and status(m)["state"] == "up"
+    assert m.log().count("cluster.broken") == 1
+
+
+def test_checks_by_the_clock(node, bucket):
+    a, b = node('check = "100ms"'), node('check = "0s"')
+    bucket.versioned = True
+    until(lambda: troubles(a))
+    bucket.versioned = False
+    until(lambda: not troubles(a))
+    a.stop()
+    checks = bucket.counts["PUT", "probe"]
+    polls = b.metric("mirrord_cluster_bucket_requests_total", method="GET")
+    until(lambda: b.metric("mirrord_cluster_bucket_requests_total", method="GET") > polls + 20)
+    assert bucket.counts["PUT", "probe"] == checks and not troubles(b)
+
+
+def test_one_check_at_a_time(node, bucket):
+    m = node()
+    bucket.faults = [Fault("slow", keys="probe/", delay=0.3)]
+    first = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "cluster", "check"], stdout=subprocess.PIPE, text=True)
+    assert first.stdout.readline().startswith("ok ")  # as it is made
+    done = m.ctl("cluster", "check", check=False)
+    assert done.returncode == 75 and "is being checked" in done.stderr, done
+    bucket.faults = []
+    assert "keeps its promises" in first.communicate(timeout=120 * SLOW)[0] and first.returncode == 0
+
+
+def test_a_stop_does_not_wait_for_a_check(node, bucket):
+    m = node()
+    bucket.faults = [Fault("slow", keys="probe/", delay=3600)]
+    check = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "cluster", "check"], stderr=subprocess.PIPE)
+    until(lambda: m.metric("mirrord_cluster_bucket_requests_total", method="GET") > 50)
+    m.stop()
+    check.communicate(timeout=120 * SLOW)
+    assert check.returncode == 75
+
+
+# --- checks without a daemon ---
+
+def run(*words):
+    return subprocess.run([BUILD / words[0], *map(str, words[1:])], capture_output=True, text=True, check=False, timeout=120 * SLOW)
+
+
+@pytest.fixture
+def conf(bucket, tmp_path):
+    path = tmp_path / "new.conf"
+    path.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\n{REPO}\n{section(bucket, tmp_path)}\n')
+    return path
+
+
+@pytest.mark.parametrize("program", [("mirrord", "--check-cluster"), ("mirrorctl", "cluster", "check")])
+def test_before_a_mirror_joins(conf, bucket, program):
+    def check(*more): return run(program[0], "-c", conf, *program[1:], *more)
+    done = check()
+    said = done.stdout.splitlines()
+    assert done.returncode == 0 and len(said) == STEPS + 1 and said[-1].endswith(": the bucket keeps its promises"), done
+    got = json.loads(check("--json").stdout)
+    assert got["ok"] and len(got["steps"]) == STEPS and got["bucket"].startswith(bucket.url)
+    bucket.atomic = False
+    done = check()
+    assert done.returncode == 69 and "FAILED  of simultaneous creations one succeeds" in done.stdout and "not atomic" in done.stderr, done
+    done = check("--json")
+    assert done.returncode == 69 and not json.loads(done.stdout)["ok"] and json.loads(done.stdout)["error"]["code"] == "E_UNSUPPORTED", done
+    bucket.down = True
+    done = check()
+    assert done.returncode == 69 and done.stdout.startswith("FAILED  it can be read"), done
+    assert not (conf.parent / "state").exists()
+
+
+def test_the_file_decides_when_it_is_given(conf, bucket, mirrord):
+    """A daemon that stands alone runs already: the section is checked before the restart that joins."""
+    m = mirrord(REPO)
+    assert run("mirrorctl", "--socket", m.socket, "-c", conf, "cluster", "check").returncode == 0
+    done = run("mirrorctl", "-c", m.conf, "cluster", "check")
+    assert done.returncode == 78 and "there is no cluster section" in done.stderr, done
+
+
+def test_a_check_without_any_daemon(conf, tmp_path):
+    done = run("mirrorctl", "--socket", tmp_path / "none", "cluster", "check")
+    assert "no daemon is running at" in done.stdout and done.returncode in (69, 74, 78, 66), done  # there is no /etc/mirrord/mirrord.conf here

@@ -6,7 +6,9 @@ import subprocess
 
 import pytest
 
-from harness.mirrord import BUILD, ROOT, certificate, free_port
+from harness.bucket import Bucket
+from harness.curl import curl
+from harness.mirrord import BUILD, ROOT, SLOW, certificate, free_port, until
 
 EXAMPLES = ROOT / "conf/examples"
 SCRIPTS = ["train.sbatch", "certbot-hook"]
@@ -82,3 +84,76 @@ def test_a_nodes_file(tmp_path):
 
 def test_rules_for_prometheus(client):
     subprocess.run([client("promtool"), "check", "rules", EXAMPLES / "alerts.yml"], check=True, timeout=60)
+
+
+def test_the_mirrors_of_a_cluster(tmp_path):
+    text = (EXAMPLES / "cluster/mirrord.conf").read_text()
+    keys = tmp_path / "bucket.keys"
+    keys.write_text("access:secret\n")
+    keys.chmod(0o600)
+    conf = tmp_path / "mirrord.conf"
+    conf.write_text(text.replace("/etc/mirrord/bucket.keys", str(keys)).replace("/var/lib/mirrord", str(tmp_path / "state")))
+    done = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False, timeout=120 * SLOW)
+    assert done.returncode == 0 and "warning" not in done.stderr, done
+
+
+@pytest.fixture
+def balancer(client, tmp_path):
+    """balancer(ports) is the example before mirrors on these ports, and its own: HAProxy in the foreground."""
+    children = []
+
+    def start(ports):
+        cert, key = certificate(tmp_path)
+        pem, conf, port = tmp_path / "mirror.pem", tmp_path / "haproxy.cfg", free_port()
+        pem.write_text(cert.read_text() + key.read_text())
+        text = (EXAMPLES / "cluster/haproxy.cfg").read_text()
+        text = text.replace("bind :443", f"bind 127.0.0.1:{port}").replace("/etc/haproxy/mirror.pem", str(pem))
+        for number in (1, 2, 3):
+            line = f"    server m{number} 192.0.2.1{number}:8080\n"
+            assert text.count(line) == 2
+            text = text.replace(line, line.replace(f"192.0.2.1{number}:8080", f"127.0.0.1:{ports[number - 1]}") if number <= len(ports) else "")
+        conf.write_text(text)
+        children.append(subprocess.Popen([client("haproxy"), "-db", "-f", conf], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        return port, cert
+    yield start
+    for child in children:
+        child.terminate()
+        child.wait()
+
+
+def test_a_balancers_configuration(client, tmp_path):
+    """As it stands, but for the certificate."""
+    cert, key = certificate(tmp_path)
+    pem, conf = tmp_path / "mirror.pem", tmp_path / "haproxy.cfg"
+    pem.write_text(cert.read_text() + key.read_text())
+    conf.write_text((EXAMPLES / "cluster/haproxy.cfg").read_text().replace("/etc/haproxy/mirror.pem", str(pem)))
+    done = subprocess.run([client("haproxy"), "-c", "-f", conf], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0 and "[WARNING]" not in done.stderr and "[ALERT]" not in done.stderr, done
+
+
+def test_a_balancer_before_a_cluster(balancer, mirrord, tmp_path):
+    """Each path has its mirror, each client has one for its uploads, and one mirror is enough."""
+    with Bucket() as bucket:
+        text = f'''repo "models" {{ protocol = "hosted" }} trusted_proxies = {{"127.0.0.1"}}
+            cluster "{bucket.url}" {{
+              endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{bucket.keys_file(tmp_path)}" poll = "50ms" }}'''
+        nodes = [mirrord(text) for _ in range(2)]
+        port, cert = balancer([m.port for m in nodes])
+        token = nodes[0].token("ci", "publish:models/*")
+
+        def ask(path, **kw):
+            return curl(f"https://127.0.0.1:{port}{path}", wire="h2", cacert=cert, limit_s=120 * SLOW, **kw)
+        until(lambda: ask("/readyz").status == 200)
+        paths = [f"/models/me/set/{i}" for i in range(20)]
+        for path in paths:
+            until(lambda p=path: ask(p, method="PUT", data=p.encode(), headers={"Authorization": f"Bearer {token}"}).status == 201)
+        for path in paths * 2:
+            until(lambda p=path: ask(p).body == p.encode())
+        took = [{e["path"] for e in m.answered("/models/me/set/", method="GET")} for m in nodes]
+        assert took[0] and took[1] and not took[0] & took[1], took
+        puts = [m.access_log.read_text().count('"PUT"') for m in nodes]
+        assert sorted(puts)[0] == 0 and sorted(puts)[1] >= len(paths), puts
+        nodes[1].stop()
+        for path in paths:
+            until(lambda p=path: ask(p).body == p.encode())
+        until(lambda: ask("/models/me/set/last", method="PUT", data=b"1", headers={"Authorization": f"Bearer {token}"}).status == 201)

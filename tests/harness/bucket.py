@@ -6,6 +6,7 @@ A fault is Fault(kind, keys=regex, methods=..., p=probability); b.faults is the 
   500, 503, 409, 429     that status instead of doing the request
   404                    a 404 that a proxy could send
   500-after, 503-after   that status after doing it
+  412-after              the same: a client's library has sent the request twice, and the second one found what the first one did
   cut, cut-after         the connection is closed instead of the response
   cut-there              the connection is closed if the key exists
   late, 500-late         the connection is closed now, or 500 is sent; the write lands 10 to 200 ms later
@@ -41,7 +42,7 @@ WORDS = {200: "OK", 204: "No Content", 206: "Partial Content", 400: "Bad Request
          412: "Precondition Failed", 429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented",
          503: "Service Unavailable", 507: "Insufficient Storage"}
 CODES = {"500": (500, "InternalError"), "503": (503, "SlowDown"), "409": (409, "ConditionalRequestConflict"), "429": (429, "TooManyRequests"),
-         "404": (404, "NoSuchRoute"), "read-only": (403, "AccessDenied"), "full": (507, "InsufficientStorage")}
+         "412": (412, "PreconditionFailed"), "404": (404, "NoSuchRoute"), "read-only": (403, "AccessDenied"), "full": (507, "InsufficientStorage")}
 
 
 @dataclasses.dataclass
@@ -229,7 +230,7 @@ class Bucket:
         answer = self.done(r, stale=kind == "stale")
         if kind == "cut-after":
             return None
-        if kind in ("500-after", "503-after"):
+        if kind in ("500-after", "503-after", "412-after"):
             raise Refused(*CODES[kind[:3]])
         if kind == "truncate":
             return *answer[:3], len(answer[1]) // 2

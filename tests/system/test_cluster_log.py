@@ -78,6 +78,14 @@ def test_a_busy_bucket_is_asked_again(bucket, tmp_path):
         assert code in (0, 75), said  # never: it breaks a promise
 
 
+@pytest.mark.parametrize("keys", [".*-create-0", ".*-race-0"])
+def test_a_creation_that_was_sent_twice(bucket, tmp_path, keys):
+    """libcurl repeats a request whose connection was closed, and then finds the key that it created itself."""
+    bucket.faults = [Fault("412-after", keys="probe/" + keys, methods=("PUT",))]
+    code, said = probe(bucket, tmp_path)
+    assert code == 0, said
+
+
 def test_one_node(cluster):
     cluster.start(0, 200)
     cluster.end()

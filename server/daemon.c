@@ -230,7 +230,6 @@ static void fill_admin(struct daemon *d)
                                    .serve = d->serve,
                                    .traffic = d->traffic,
                                    .peers = d->peers,
-                                   .cluster = d->cluster,
                                    .repos = d->repos,
                                    .lifecycle = d->lifecycle,
                                    .modules = d->modules,

@@ -37,7 +37,6 @@ struct admin_deps {
     struct serve *serve;
     struct traffic *traffic;
     struct peers *peers;
-    struct cluster *cluster; /* NULL: this mirror stands alone */
     struct repos *repos;
     struct lifecycle *lifecycle;
     struct modules *modules;

@@ -602,7 +602,7 @@ struct held {
     struct slice repo, name;
 };
 
-static int on_difference(void *arg, const struct entry *old_en, const struct entry *new_en)
+static int on_file_added(void *arg, const struct entry *old_en, const struct entry *new_en)
 {
     struct held *h = arg;
     struct buf key = BUF_INIT(HOLDER_KEY_MAX);
@@ -658,7 +658,7 @@ static int learn_version(struct tree_content *t, const struct batch_rows *rows,
     h.repo = slice_cut(&h.name, '\0');
     rc = snap_decode(st->value, seq, &sn, e);
     rc = rc != 0 ? rc : root_of_parent(t, rows, &h, sn.parent_seq, &parent, e);
-    return rc != 0 ? rc : tree_diff(t->set.store, &parent, &sn.root, on_difference, &h, e);
+    return rc != 0 ? rc : tree_diff(t->set.store, &parent, &sn.root, on_file_added, &h, e);
 }
 
 static int learn_indexes(struct tree_content *t, const struct batch *b, struct err *e)

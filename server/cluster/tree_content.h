@@ -41,8 +41,8 @@ struct tree_content;
 
 struct tree_content_settings {
     struct store *store;
-    struct bucket *bucket;         /* for content alone (content_upload.h) */
-    uint64_t retry_ms;             /* 0: 30 s */
+    struct bucket *bucket; /* for content alone (content_upload.h) */
+    uint64_t retry_ms;     /* 0: 30 s */
     /* Returns 0 when n bytes may fit into the store now. */
     int (*make_room)(void *arg, uint64_t n);
     void *arg;

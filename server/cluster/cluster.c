@@ -343,6 +343,12 @@ static void refuse_changes(struct cluster *c, const struct err *why)
     sequencer_refuse(c->sequencer, &refusal);
 }
 
+/* Such a check says nothing of the bucket's promises. */
+static bool was_not_made(int rc)
+{
+    return rc == E_CANCELLED || rc == E_NETWORK || rc == E_TIMEOUT || rc == E_AGAIN;
+}
+
 /* Under check_lock. */
 static void note_check(struct cluster *c, const struct check *k, uint64_t took_ms, int rc,
                        const struct err *why)
@@ -350,7 +356,7 @@ static void note_check(struct cluster *c, const struct check *k, uint64_t took_m
     uint64_t wait_ms = rc == 0 ? c->set.check_ms : min_u64(c->set.check_ms, CHECK_AGAIN_MS);
 
     c->check_due_ms = clock_now_ms() + wait_ms;
-    if (rc == E_CANCELLED) {
+    if (was_not_made(rc)) {
         return;
     }
     c->checked = (struct cluster_checked){.at_unix_s = clock_unix_s(),

@@ -74,6 +74,7 @@ enum cluster_state {
 };
 const char *cluster_state_name(enum cluster_state s); /* "up", "in doubt" */
 
+/* A check that could be made: the bucket was there. */
 struct cluster_checked {
     uint64_t at_unix_s;
     uint64_t took_ms;

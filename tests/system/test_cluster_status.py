@@ -106,9 +106,12 @@ def test_a_bucket_that_cannot_be_used(node, bucket, down):
     assert m.get("/models/me/set/before").body == b"before"
     if down == "denied":  # with a bucket that is away, it takes as long as uploads try
         assert changes(m, token, "between") in (500, 503)
+    assert m.ctl("cluster", "check", check=False).returncode == (69 if bucket.down else 77)
     bucket.down, bucket.faults = False, []
+    if down == "denied":
+        m.ctl("cluster", "check")  # a refusal is a result: the next check replaces it
     until(lambda: not troubles(m))
-    assert status(m)["state"] == "up" and m.ctl("status").returncode == 0 and m.metric("mirrord_cluster_up") == 1
+    assert status(m)["state"] == "up" and status(m)["check"] == "passed" and m.ctl("status").returncode == 0 and m.metric("mirrord_cluster_up") == 1
     until(lambda: changes(m, token, "after") == 201)
 
 

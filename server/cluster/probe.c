@@ -52,8 +52,8 @@ static int get(struct bucket *b, const char *key, struct buf *out, struct err *e
     return rc;
 }
 
-/* An earlier try may have created the key: one whose outcome was unknown, or libcurl's (bucket.h). No
- * other run writes this key, so the bytes tell. */
+/* An earlier try may have created the key: one whose outcome was unknown, or libcurl's (bucket.h).
+ * No other run writes this key, so the bytes tell. */
 static int create(struct bucket *b, const char *key, struct slice body, struct err *e)
 {
     struct buf got = BUF_INIT(RANGE_BYTES);

@@ -316,6 +316,7 @@ static void on_step(void *arg, const struct probe_step *s)
     k->what = s->what;
     if (s->rc != 0 && s->rc != E_CANCELLED) {
         log_error("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
+    } else if (s->rc == 0 && s->why->code != 0) {
         log_warn("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
     }
     if (s->check == PROBE_BODIES && s->why->code != 0) {
@@ -659,6 +660,18 @@ static uint64_t lag_ms(const struct sequencer_status *q)
     return now_ms - min_u64(now_ms, q->confirmed_ms);
 }
 
+/* What the cache has asked of the bucket: parts of large files. */
+static void add_origin(struct cluster *c, struct cluster_status *out)
+{
+    struct origin_request_stats up;
+
+    origin_stats(c->origin, &up);
+    out->content.fetched += up.requests;
+    out->content.fetched_bytes += up.bytes;
+    out->content.failed += up.errors;
+    out->bucket.received_bytes += up.bytes;
+}
+
 void cluster_status(struct cluster *c, struct cluster_status *out)
 {
     struct sequencer_status q;
@@ -677,6 +690,7 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
     bucket_stats(c->bucket, &out->bucket);
     bucket_stats(c->content, &out->bucket);
     tree_content_stats(c->trees, &out->content);
+    add_origin(c, out);
     lock_take(&c->check_lock);
     out->checked = c->checked;
     broken = c->broken;

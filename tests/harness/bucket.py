@@ -52,10 +52,13 @@ class Fault:
     methods: tuple = ("GET", "PUT", "DELETE", "POST")
     p: float = 1.0
     delay: float = 0.0
+    query: str = ""  # that the request has
     first: int = 0  # if not 0: the first so many requests for each key
     seen: dict = dataclasses.field(default_factory=dict)
 
     def strikes(self, r, dice):
+        if self.query and self.query not in r.query:
+            return False
         if r.method not in self.methods or not re.match(self.keys, r.key.removeprefix("prod/")) or dice.random() >= self.p:
             return False
         self.seen[r.key] = self.seen.get(r.key, 0) + 1

@@ -57,7 +57,7 @@ def test_a_mirror_of_a_cluster(node, bucket):
     for name in (large, small):
         assert a.put(f"/models/me/set/{len(name)}", name.encode(), token=token).status == 201
     until(lambda: b.get("/models/me/set/3000000").body == large.encode())
-    until(lambda: status(b)["fetches"] == 0)
+    until(lambda: status(b)["fetches"] == 0 and status(a)["entries"] == status(b)["entries"] == 3)
     seen = {id(m): status(m) for m in (a, b)}
     for m in (a, b):
         s = seen[id(m)]

@@ -28,6 +28,7 @@ enum {
     ID_BYTES = 16,
     IDENTITY_BYTES_MAX = 4096,
     ORIGIN_CONNECTIONS = 32,
+    ANSWER_MS = 2000,
     KEEP_MS = 5000,                  /* between looks whether a checkpoint is due */
     CHECK_AGAIN_MS = 10 * 60 * 1000, /* after a check that failed */
 };
@@ -561,6 +562,22 @@ void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n),
     lock_drop(&c->lock);
 }
 
+static uint64_t lag_ms(const struct sequencer_status *q)
+{
+    uint64_t now_ms = clock_boot_ms();
+
+    return now_ms - min_u64(now_ms, q->confirmed_ms);
+}
+
+/* A bucket that does not answer must not delay the end. */
+static bool answers_now(struct cluster *c)
+{
+    struct sequencer_status q;
+
+    sequencer_status(c->sequencer, &q);
+    return q.failures == 0 && lag_ms(&q) < c->set.poll_ms + ANSWER_MS;
+}
+
 void cluster_stop(struct cluster *c)
 {
     if (c == NULL || c->sequencer == NULL) {
@@ -568,13 +585,16 @@ void cluster_stop(struct cluster *c)
     }
     cluster_on_row(c, NULL, NULL);
     cluster_on_full(c, NULL, NULL);
-    members_leave(c->members); /* while the bucket can be asked */
+    if (answers_now(c)) {
+        members_leave(c->members);
+    }
     tree_content_interrupt(c->trees);
     bucket_interrupt(c->content);
     bucket_interrupt(c->bucket);
     stop_keeper(c);
     stop_checker(c);
     sequencer_stop(c->sequencer);
+    members_leave(c->members);
     members_close(&c->members);
 }
 
@@ -651,13 +671,6 @@ const char *cluster_state_name(enum cluster_state s)
         break;
     }
     return "stopped";
-}
-
-static uint64_t lag_ms(const struct sequencer_status *q)
-{
-    uint64_t now_ms = clock_boot_ms();
-
-    return now_ms - min_u64(now_ms, q->confirmed_ms);
 }
 
 /* What the cache has asked of the bucket: parts of large files. */

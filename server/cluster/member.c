@@ -16,6 +16,7 @@ enum { DOCUMENT_BYTES = 4096, DOCUMENT_VALUES = 64 };
 struct members {
     struct members_settings set;
     pthread_t thread;
+    bool has_left;
     struct lock lock; /* LOCK_MEMBERS; guards what follows */
     struct cond wake;
     bool closing;
@@ -165,9 +166,10 @@ void members_leave(struct members *m)
     char key[BUCKET_KEY_ROOM];
     struct err e = {0};
 
-    if (m == NULL) {
+    if (m == NULL || m->has_left) {
         return;
     }
+    m->has_left = true;
     lock_take(&m->lock);
     m->closing = true;
     cond_signal(&m->wake);

@@ -44,7 +44,8 @@ struct members_settings {
 };
 
 struct members *members_open(const struct members_settings *set);
-/* Ends the announcements, and removes this node's object if the bucket answers. NULL is fine. */
+/* Ends the announcements, and removes this node's object if the bucket answers. A second call and
+ * NULL are fine. */
 void members_leave(struct members *m);
 void members_close(struct members **mp); /* after members_leave(); NULL is fine */
 /* The other nodes that are alive, at most `room`; the number of them. */

@@ -187,6 +187,19 @@ def test_a_new_mirror_begins_with_a_checkpoint(node, bucket):
     seen(a, "/models/me/set0/new", b"1")
 
 
+def test_a_mirror_ends_although_the_bucket_is_silent(node, bucket):
+    a = node(poll=None, conf='drain = "1s"')
+    token = a.token("ci", "publish:models/*")
+    assert a.put("/models/me/gpt/x", b"1", token=token).status == 201
+    bucket.faults = [Fault("slow", delay=600)]
+    until(lambda: a.metric("mirrord_cluster_lag_seconds") > 4)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(a.put, "/models/me/gpt/y", b"2", token=token)
+        until(lambda: a.metric("mirrord_cluster_commits_waiting") > 0)
+        a.stop(limit_s=60)
+        assert waiting.result().status in (0, 503)
+
+
 def test_a_start_without_the_bucket(node, bucket):
     """A mirror that has joined serves what it has; a new one has nothing to serve."""
     a = node('stale_after = "1s"')

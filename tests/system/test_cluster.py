@@ -12,6 +12,7 @@ import pytest
 
 from harness.bucket import Bucket, Fault
 from harness.mirrord import free_port, until
+from harness.tree_origin import TreeOrigin
 from system.test_hosted_hub import Hub
 
 REPO = 'repo "models" { protocol = "hosted" }'
@@ -360,3 +361,23 @@ def test_a_bucket_that_keeps_its_versions_to_itself(node, bucket):
     assert a.put("/models/me/set/large", os.urandom(2_000_000), token=token).status == 201
     assert bucket.counts["PUT", "blob"] == 1 and ("GET", "blob") not in bucket.counts
     assert a.get("/models/me/set/large").status == 200
+
+
+def test_a_synced_tree_is_served_by_all(node):
+    """One mirror has the schedule; the others have the section without it, and serve what that one has published."""
+    files = {"top": b"1", "a/one.bin": os.urandom(70_000), "a/two.bin": os.urandom(2_000_000), "a/b/empty": b""}
+    with TreeOrigin(files) as o:
+        conf = f'repo "x" {{ protocol = "generic" origin = "{o.url}" sync {{ backoff = "100ms" tries = 2 }} }}'
+        a, b = node(conf=conf), node(conf=conf)
+        a.ctl("sync", "run", "x", "--wait")
+        for path, data in files.items():
+            seen(b, f"/x/{path}", data)
+        o.put("new", b"new")
+        a.ctl("sync", "run", "x", "--wait")
+        seen(b, "/x/new", b"new")
+        a.ctl("snapshot", "rollback", "x", "v1")
+        until(lambda: b.get("/x/new").status == 404)
+        assert "v2" in b.ctl("snapshot", "ls", "x").stdout
+        b.ctl("verify", "--deep")
+        b.ctl("snapshot", "rollback", "x", "v2")
+        seen(a, "/x/new", b"new")

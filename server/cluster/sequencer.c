@@ -259,17 +259,24 @@ static void on_submit(void *arg, struct commit_wait *w)
     }
 }
 
+/* What the bucket cannot do now, and what a person has to repair there, is no fault of the caller:
+ * E_AGAIN. Other errors stay. */
+static int judge_failure(int rc, const struct err *why, struct err *e)
+{
+    if (retry_may_pass(rc) || rc == E_DENIED || rc == E_CONFIG) {
+        return err_set(e, E_AGAIN, "the cluster's bucket cannot be written now (%.150s); try again",
+                       why->text);
+    }
+    *e = *why;
+    return rc;
+}
+
 static int prepare(struct cluster_sequencer *q, struct pending *p, struct err *e)
 {
     struct err why = {0};
     int rc = q->set.ops->prepare(q->set.arg, p->batch, &why);
 
-    if (rc != 0 && rc != E_CANCELLED && bucket_is_undecided(rc)) {
-        return err_set(e, E_AGAIN, "the cluster's bucket cannot be written now (%.150s); try again",
-                       why.text);
-    }
-    *e = why;
-    return rc;
+    return rc != 0 ? judge_failure(rc, &why, e) : 0;
 }
 
 static void *run_preparer(void *arg)
@@ -839,7 +846,7 @@ static void commit_group(struct cluster_sequencer *q)
                  "again"};
     struct log_batch batch[LOG_ENTRY_BATCHES_MAX];
     uint64_t begun_ms = clock_boot_ms();
-    struct err e = {0};
+    struct err e = {0}, why;
     bool open, wrote;
     int rc;
 
@@ -857,7 +864,8 @@ static void commit_group(struct cluster_sequencer *q)
         if (open && rc != 0 && batch[i].rc == rc) {
             answer_pending(q, q->group[i], E_AGAIN, &unknown);
         } else if (batch[i].rc != 0) {
-            answer_pending(q, q->group[i], batch[i].rc, &batch[i].why);
+            int failed = judge_failure(batch[i].rc, &batch[i].why, &why);
+            answer_pending(q, q->group[i], failed, &why);
         } else {
             answer_committed(q, q->group[i]);
         }

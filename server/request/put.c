@@ -180,6 +180,9 @@ static void answer_put_request(struct upload_flow *f)
         log_error("serve.put_failed", "repo=%s why=\"%s\"", c->repo->name, f->why.text);
         r->status = status_of_error(f->rc, STATUS_OURS);
         reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+        if (r->status == 503) {
+            reply_add(r, SLICE("retry-after"), SLICE("5"));
+        }
         reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(f->rc), f->why.text));
         return;
     }

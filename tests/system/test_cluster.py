@@ -188,6 +188,20 @@ def test_a_new_mirror_begins_with_a_checkpoint(node, bucket):
     seen(a, "/models/me/set0/new", b"1")
 
 
+@pytest.mark.parametrize("kind, status, keys", [("read-only", 503, "log/"), *((kind, status, keys) for keys in ("pack/", "idx/", "blob/")
+                                                                              for kind, status in (("read-only", 503), ("full", 507)))])
+def test_a_bucket_that_takes_no_more(node, bucket, kind, status, keys):
+    """Whatever it refuses: the client hears when to come again, or that there is no space, and nothing of it appears."""
+    a = node()
+    token = a.token("ci", "publish:models/*")
+    bucket.faults = [Fault(kind, keys, ("PUT",))]
+    refused = a.put("/models/me/gpt/x", os.urandom(2 << 20), token=token)
+    assert refused.status == status and (status == 507 or refused["retry-after"]), refused
+    assert a.get("/models/me/gpt/x").status == 404
+    bucket.faults = []
+    assert a.put("/models/me/gpt/x", b"yes", token=token).status == 201
+
+
 def test_a_mirror_ends_although_the_bucket_is_silent(node, bucket):
     a = node(poll=None, conf='drain = "1s"')
     token = a.token("ci", "publish:models/*")

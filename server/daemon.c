@@ -45,7 +45,7 @@ static int make_room_on_disk(void *arg, uint64_t need_bytes)
     return cache_make_room(arg, need_bytes, NULL);
 }
 
-enum { COLLECT_GRACE_S = 3600 };
+enum { COLLECT_GRACE_S = 3600, CONTENT_THREADS = 16 };
 
 static void on_published(void *arg, struct slice repo)
 {
@@ -112,24 +112,44 @@ static struct sync *open_sync(struct daemon *d)
 
 /* --- what other mirrors change --- */
 
+static void on_entry_end(struct daemon *d)
+{
+    struct err why = {0};
+
+    if (d->tokens_changed && gate_reload_tokens(d->gate, &why) != 0) {
+        log_error("cluster.tokens", "why=\"%s\"", why.text);
+    }
+    if (d->holds_changed) {
+        struct repo_set *rs = repo_set_hold(d->repos);
+        if (pinned_branch_load(d->store, rs, &why) != 0) {
+            log_error("cluster.holds", "why=\"%s\"", why.text);
+        }
+        repo_set_release(&rs);
+    }
+    d->tokens_changed = d->holds_changed = false;
+}
+
 static void on_cluster_row(void *arg, enum table t, struct slice key)
 {
     struct daemon *d = arg;
-    struct err why = {0};
 
     switch (t) {
     case TABLE_TOKEN:
-        if (gate_reload_tokens(d->gate, &why) != 0) {
-            log_error("cluster.tokens", "why=\"%s\"", why.text);
-        }
+        d->tokens_changed = true;
+        break;
+    case TABLE_HELD:
+        d->holds_changed = true;
+        repos_changed(d->repos, slice_cut(&key, '\0'));
         break;
     case TABLE_HEAD:
     case TABLE_SNAP:
     case TABLE_REF:
     case TABLE_NOTE:
     case TABLE_MOVED:
-    case TABLE_HELD:
         repos_changed(d->repos, slice_cut(&key, '\0'));
+        break;
+    case TABLES:
+        on_entry_end(d);
         break;
     default:
         break;
@@ -190,6 +210,7 @@ static struct serve *open_serve(struct daemon *d)
                            .disk = d->disk,
                            .readers = d->readers,
                            .pieces = d->pieces,
+                           .content = d->content,
                            .store = d->store,
                            .cluster = d->cluster,
                            .cache = d->cache,
@@ -310,6 +331,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->disk = pool_open("disk", c->disk_threads, 10);
     d->readers = pool_open("reader", 4, 0);
     d->pieces = pool_open("pieces", 1, 10);
+    d->content = d->cluster != NULL ? pool_open("content", CONTENT_THREADS, 0) : NULL;
     d->cache = cache_open(d->store, d->disk, &c->cache);
     d->memory = c->http.body_bytes != 0 ? body_memory_open(c->http.body_bytes) : NULL;
     d->planners = planners_open(&(struct planner_deps){.store = d->store,
@@ -376,6 +398,7 @@ void daemon_close(struct daemon **dp)
     http_server_close(&d->http);
     pool_close(&d->readers);
     pool_close(&d->pieces);
+    pool_close(&d->content);
     if (d->serve != NULL) {
         serve_quiet(d->serve);
     }

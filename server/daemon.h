@@ -19,8 +19,11 @@ struct daemon {
     const char *conf_path;
     struct store *store;
     struct cluster *cluster; /* NULL: this mirror stands alone */
+    /* by the entry of the cluster's log that is being applied; of that thread */
+    bool tokens_changed, holds_changed;
     struct pool *disk;
     struct pool *readers; /* row lookups, rewriting, listings */
+    struct pool *content; /* waits for the cluster's bucket; NULL: this mirror stands alone */
     struct pool *pieces; /* one thread that reads files whole, for lists of what they are made of */
     struct loops *loops;
     struct cache *cache;

@@ -13,6 +13,7 @@
 #include "server/cluster/member.h"
 #include "server/cluster/poke.h"
 #include "server/cluster/sequencer.h"
+#include "server/store/batch.h"
 
 /* In TABLE_META. */
 #define NODE_KEY    SLICE("cluster node")
@@ -72,20 +73,48 @@ static int on_prepare(void *arg, struct batch *b, struct err *e)
     return tree_content_upload(c->trees, b, e);
 }
 
+static int pass_on(int rc, const struct err *why, struct err *e)
+{
+    if (rc != 0 && e != NULL) {
+        *e = *why;
+    }
+    return rc;
+}
+
 static int on_before_apply(void *arg, const struct batch *b, struct batch *own, struct err *e)
 {
     struct cluster *c = arg;
 
-    return tree_content_learn(c->trees, b, own, e);
+    struct err why = {0};
+    int rc = tree_content_learn(c->trees, b, own, &why);
+
+    /* The entry itself is sound: it is tried again until the object can be read. */
+    return rc == E_CORRUPT
+               ? err_set(e, E_AGAIN, "content of the cluster's bucket: %.180s", why.text)
+               : pass_on(rc, &why, e);
 }
 
-static void on_after_apply(void *arg, enum table t, struct slice key)
+static void tell_rows(struct cluster *c, const struct batch *b)
+{
+    struct batch_step st;
+
+    for (size_t at = 0; batch_next(b, &at, &st);) {
+        if ((st.op == OP_PUT || st.op == OP_DEL) && table_shared_number(st.table) != 0) {
+            c->on_row(c->on_row_arg, st.table, st.key);
+        }
+    }
+}
+
+static void on_after_apply(void *arg, const struct batch *const *b, size_t n)
 {
     struct cluster *c = arg;
 
     lock_take(&c->lock);
+    for (size_t i = 0; c->on_row != NULL && i < n; i++) {
+        tell_rows(c, b[i]);
+    }
     if (c->on_row != NULL) {
-        c->on_row(c->on_row_arg, t, key);
+        c->on_row(c->on_row_arg, TABLES, SLICE_NONE);
     }
     lock_drop(&c->lock);
 }
@@ -114,7 +143,12 @@ static int on_blob_wanted(void *arg, const struct digest *d, struct err *e)
 {
     struct cluster *c = arg;
 
-    return tree_content_fetch(c->trees, d, e);
+    struct err why = {0};
+    int rc = tree_content_fetch(c->trees, d, &why);
+
+    /* That is for a person to repair; who reads may come again. */
+    return rc == E_DENIED || rc == E_CONFIG ? err_set(e, E_AGAIN, "%.220s", why.text)
+                                            : pass_on(rc, &why, e);
 }
 
 static bool on_blob_looked_up(void *arg, const struct digest *d, uint64_t *size_bytes)
@@ -717,8 +751,5 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
 
 bool cluster_is_fresh(struct cluster *c)
 {
-    struct sequencer_status q;
-
-    sequencer_status(c->sequencer, &q);
-    return lag_ms(&q) <= c->set.stale_after_ms;
+    return clock_boot_ms() - sequencer_confirmed_ms(c->sequencer) <= c->set.stale_after_ms;
 }

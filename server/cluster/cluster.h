@@ -46,8 +46,9 @@ struct cluster;
 
 MUST_USE int cluster_open(const struct cluster_settings *set, struct store *s, struct cluster **out,
                           struct err *e);
-/* on_row() is called for each row that another mirror has changed, once it is applied, on a thread
- * of the cluster. Earlier changes are not reported. */
+/* on_row() is called for each shared row that this mirror or another one has changed, once it is
+ * applied, on a thread of the cluster; after the rows of an entry once more, with TABLES. Earlier
+ * changes are not reported. */
 void cluster_on_row(struct cluster *c, void (*on_row)(void *arg, enum table t, struct slice key),
                     void *arg);
 /* What makes room in the store for content of the bucket. */

@@ -11,7 +11,7 @@
 
 #define PREFIX "node/"
 
-enum { DOCUMENT_BYTES = 4096, DOCUMENT_VALUES = 64 };
+enum { DOCUMENT_BYTES = 4096, DOCUMENT_VALUES = 64, LISTED_MAX = 10000, LOST_S = 24 * 3600 };
 
 struct members {
     struct members_settings set;
@@ -52,6 +52,8 @@ static int announce(struct members *m, struct err *e)
 
 struct roll { /* one reading of the list */
     struct members *m;
+    uint64_t now_unix_s;        /* by the bucket's clock */
+    char lost[BUCKET_KEY_ROOM]; /* a node that has been silent for a day; "": none */
     struct member seen[MEMBERS_MAX];
     size_t count;
 };
@@ -61,6 +63,12 @@ static int on_listed_node(void *arg, const struct bucket_key *k)
     struct roll *r = arg;
     const char *node = k->key + strlen(PREFIX);
 
+    if (k->modified_unix_s + LOST_S < r->now_unix_s) {
+        snprintf(r->lost, sizeof r->lost, "%s", k->key);
+    }
+    if (k->modified_unix_s + MEMBER_DEAD_S < r->now_unix_s) {
+        return 0;
+    }
     if (r->count < MEMBERS_MAX && strlen(node) < MEMBER_ID_ROOM &&
         strcmp(node, r->m->set.self.node) != 0) {
         struct member *x = &r->seen[r->count++];
@@ -102,17 +110,18 @@ static int read_others(struct members *m, struct err *e)
 {
     struct roll *r = NEW(struct roll);
     size_t kept = 0;
-    uint64_t now_unix_s;
     int rc;
 
     r->m = m;
-    rc = bucket_list(m->set.bucket, PREFIX, "", MEMBERS_MAX, on_listed_node, r, e);
-    now_unix_s = bucket_date_unix_s(m->set.bucket);
+    r->now_unix_s = bucket_date_unix_s(m->set.bucket); /* of our own announcement */
+    rc = bucket_list(m->set.bucket, PREFIX, "", LISTED_MAX, on_listed_node, r, e);
     for (size_t i = 0; rc == 0 && i < r->count; i++) {
-        struct member *x = &r->seen[i];
-        if (x->written_unix_s + MEMBER_DEAD_S >= now_unix_s && fetch_member(m, x)) {
-            r->seen[kept++] = *x;
+        if (fetch_member(m, &r->seen[i])) {
+            r->seen[kept++] = r->seen[i];
         }
+    }
+    if (rc == 0 && r->lost[0] != '\0') { /* one at a time: there is no hurry */
+        (void)!bucket_delete(m->set.bucket, r->lost, NULL);
     }
     if (rc == 0) {
         lock_take(&m->lock);

@@ -1,6 +1,7 @@
 #include "server/cluster/sequencer.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/base/endian.h"
@@ -61,6 +62,7 @@ struct cluster_sequencer {
     struct err ban;                /* the same, by sequencer_refuse() */
     bool stopping, poked;
     struct sequencer_status status;
+    _Atomic uint64_t confirmed_ms; /* as in status */
     /* The thread's own: the group that is being committed, or whose outcome is unknown. */
     struct pending *group[LOG_ENTRY_BATCHES_MAX];
     size_t grouped;
@@ -479,29 +481,30 @@ static void add_position(struct batch *b, const struct log_entry *en)
     }
 }
 
+static void after_apply(struct cluster_sequencer *q, struct batch *const *b, size_t n)
+{
+    if (q->set.ops != NULL) {
+        q->set.ops->after_apply(q->set.arg, (const struct batch *const *)b, n);
+    }
+}
+
 static int apply_mine(struct cluster_sequencer *q, const struct log_entry *en, struct err *e)
 {
     struct batch *b = batch_new();
+    int rc;
 
     add_position(b, en);
-    return store_apply(q->store, &b, q->entry, q->entered, e);
+    rc = store_apply(q->store, &b, q->entry, q->entered, e);
+    if (rc == 0) {
+        after_apply(q, q->entry, q->entered);
+    }
+    return rc;
 }
 
 static int before_apply(struct cluster_sequencer *q, const struct batch *b, struct batch *own,
                         struct err *e)
 {
     return q->set.ops != NULL ? q->set.ops->before_apply(q->set.arg, b, own, e) : 0;
-}
-
-static void after_apply(struct cluster_sequencer *q, const struct batch *b)
-{
-    struct batch_step st;
-
-    for (size_t at = 0; q->set.ops != NULL && batch_next(b, &at, &st);) {
-        if (!is_precondition(&st)) {
-            q->set.ops->after_apply(q->set.arg, st.table, st.key);
-        }
-    }
 }
 
 static int apply_theirs(struct cluster_sequencer *q, const struct log_entry *en, struct err *e)
@@ -519,7 +522,7 @@ static int apply_theirs(struct cluster_sequencer *q, const struct log_entry *en,
         rc = store_apply(q->store, &position, &b, 1, e);
     }
     if (rc == 0) {
-        after_apply(q, b);
+        after_apply(q, &b, 1);
     }
     batch_free(&position);
     batch_free(&b);
@@ -612,7 +615,7 @@ static int on_restore_end(void *arg, uint64_t seq, const struct digest *own, str
     }
     if (rc == 0) {
         log_info("cluster.restored", "entry=%" PRIu64, seq);
-        after_apply(q, all);
+        after_apply(q, &all, 1);
     }
     batch_free(&gone);
     batch_free(&all);
@@ -729,6 +732,7 @@ static void note_result(struct cluster_sequencer *q, uint64_t begun_ms, int rc,
     q->status.since_unix_s = rc == 0 ? 0 : failed ? q->status.since_unix_s : clock_unix_s();
     if (rc == 0) {
         q->status.confirmed_ms = begun_ms != 0 ? begun_ms : q->status.confirmed_ms;
+        atomic_store(&q->confirmed_ms, q->status.confirmed_ms);
         err_clear(&q->status.why);
     } else if (!q->status.stopped) {
         q->status.why = *why;
@@ -790,6 +794,15 @@ static void refuse_while_in_doubt(struct cluster_sequencer *q, const struct err 
     refuse_all(q, &refusal);
 }
 
+static void answer_group(struct cluster_sequencer *q, struct list *group)
+{
+    while (!list_empty(group)) {
+        struct committed *x = LIST_ITEM(list_pop_front(group), struct committed, node);
+        store_answer(q->store, x->wait, 0, NULL);
+        free(x);
+    }
+}
+
 static void *run_announcer(void *arg)
 {
     struct cluster_sequencer *q = arg;
@@ -812,11 +825,7 @@ static void *run_announcer(void *arg)
         if (!list_empty(&group) && !stop) {
             q->set.ops->announce(q->set.arg, seq);
         }
-        while (!list_empty(&group)) {
-            struct committed *x = LIST_ITEM(list_pop_front(&group), struct committed, node);
-            store_answer(q->store, x->wait, 0, NULL);
-            free(x);
-        }
+        answer_group(q, &group);
     } while (!stop);
     return NULL;
 }
@@ -1057,6 +1066,7 @@ void sequencer_stop(struct cluster_sequencer *q)
     for (size_t i = 0; i < SEQUENCER_PREPARERS; i++) {
         pthread_join(q->preparer[i], NULL);
     }
+    answer_group(q, &q->committed); /* what came after the last look */
     refuse_all(q, &why);
     free_group(q); /* those whose outcome is unknown: the next start finds it */
 }
@@ -1102,4 +1112,9 @@ void sequencer_status(struct cluster_sequencer *q, struct sequencer_status *out)
     *out = q->status;
     out->waiting = q->waiting + q->committing;
     lock_drop(&q->lock);
+}
+
+uint64_t sequencer_confirmed_ms(const struct cluster_sequencer *q)
+{
+    return atomic_load(&q->confirmed_ms);
 }

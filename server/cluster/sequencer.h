@@ -41,8 +41,8 @@ struct sequencer_ops {
     /* Other mirrors' rows are about to be applied. What is added to `own` is written with them.
      * After an error the entry is tried again by the next poll. */
     int (*before_apply)(void *arg, const struct batch *b, struct batch *own, struct err *e);
-    /* A row that another mirror has put or deleted has been applied. */
-    void (*after_apply)(void *arg, enum table t, struct slice key);
+    /* The shared rows of these batches have been put and deleted, of this mirror or of another. */
+    void (*after_apply)(void *arg, const struct batch *const *b, size_t n);
     /* Entries of this mirror, up to seq, are in the log. Their callers have their answers when this
      * returns. Runs on a thread of its own, once for all entries that have come in the meantime. */
     void (*announce)(void *arg, uint64_t seq);
@@ -92,5 +92,7 @@ struct sequencer_status {
     struct err why;        /* of the last one, or why the log has stopped; code 0: neither */
 };
 void sequencer_status(struct cluster_sequencer *q, struct sequencer_status *out);
+/* As status.confirmed_ms, without a lock: for loops. */
+uint64_t sequencer_confirmed_ms(const struct cluster_sequencer *q);
 
 #endif

@@ -75,8 +75,17 @@ struct token {
 
 struct tokens {
     struct store *store;
-    struct lock lock; /* guards `all`: changes; and loops while they look one up */
+    struct lock
+        reading;      /* LOCK_TOKENS: one reading of the rows at a time, so the last one counts */
+    struct lock lock; /* guards what follows: changes; and loops while they look one up */
     struct list all;
+    struct list pending; /* struct pending_name */
+};
+
+/* A token that is being committed: no other one may get its name. */
+struct pending_name {
+    struct list node;
+    struct slice name;
 };
 
 /* --- one token --- */
@@ -233,8 +242,10 @@ static int tokens_open(struct store *s, struct tokens **out, struct err *e)
     int rc;
 
     ts->store = s;
+    lock_init(&ts->reading, LOCK_TOKENS);
     lock_init(&ts->lock, LOCK_GATE);
     list_init(&ts->all);
+    list_init(&ts->pending);
     rc = store_scan(s, TABLE_TOKEN, SLICE_NONE, SLICE_NONE, on_token_row, ts, e);
     if (rc != 0) {
         tokens_close(&ts);
@@ -270,17 +281,21 @@ static void take_tokens(struct tokens *ts, struct tokens *from)
     }
 }
 
+/* The rows decide: after a commit of ours, whatever came of it, and after one of another mirror. */
 static int tokens_reload(struct tokens *ts, struct err *e)
 {
     struct tokens *now;
-    int rc = tokens_open(ts->store, &now, e);
+    int rc;
 
+    lock_take(&ts->reading);
+    rc = tokens_open(ts->store, &now, e);
     if (rc == 0) {
         lock_take(&ts->lock);
         take_tokens(ts, now);
         lock_drop(&ts->lock);
         tokens_close(&now);
     }
+    lock_drop(&ts->reading);
     return rc;
 }
 
@@ -296,6 +311,7 @@ static void tokens_close(struct tokens **tp)
         free_token_fields(LIST_ITEM(it, struct token, node));
     }
     lock_fini(&ts->lock);
+    lock_fini(&ts->reading);
     free(ts);
 }
 
@@ -363,6 +379,16 @@ static struct token *find_token_by_name(struct tokens *ts, struct slice name)
     return NULL;
 }
 
+static bool is_pending(struct tokens *ts, struct slice name)
+{
+    LIST_EACH (&ts->pending, it) {
+        if (slice_eq(LIST_ITEM(it, struct pending_name, node)->name, name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whoever else proved that it is who that token names. E_NOTFOUND: there is none, or it has
  * expired. */
 static int tokens_named(struct tokens *ts, struct slice name, uint64_t now_unix_s,
@@ -428,6 +454,7 @@ int token_create(struct gate *g, struct slice name, const char *const *scopes, s
 {
     struct tokens *ts = g->tokens;
     uint64_t now_unix_s = clock_unix_s();
+    struct pending_name pending = {.name = name};
     struct token *t = NULL;
     struct batch *b = NULL;
     struct slice key;
@@ -459,12 +486,10 @@ int token_create(struct gate *g, struct slice name, const char *const *scopes, s
     b = batch_new();
     batch_require_absent(b, TABLE_TOKEN, key);
     batch_put(b, TABLE_TOKEN, key, slice_str(row));
-    /* In the table before it is durable, so that two of one name cannot both pass; its holder does
-     * not have it yet. */
     lock_take(&ts->lock);
-    taken = find_token_by_name(ts, name) != NULL;
+    taken = find_token_by_name(ts, name) != NULL || is_pending(ts, name);
     if (!taken) {
-        list_push_back(&ts->all, &t->node);
+        list_push_back(&ts->pending, &pending.node);
     }
     lock_drop(&ts->lock);
     if (taken) {
@@ -474,13 +499,10 @@ int token_create(struct gate *g, struct slice name, const char *const *scopes, s
         goto out;
     }
     rc = store_commit(ts->store, &b, COMMIT_SYNC, e);
-    if (rc != 0) {
-        lock_take(&ts->lock);
-        list_remove(&t->node);
-        lock_drop(&ts->lock);
-        goto out;
-    }
-    t = NULL;
+    lock_take(&ts->lock);
+    list_remove(&pending.node);
+    lock_drop(&ts->lock);
+    rc = rc != 0 ? rc : tokens_reload(ts, e);
 out:
     if (rc != 0) {
         explicit_bzero(secret, TOKEN_TEXT);
@@ -496,7 +518,7 @@ int token_revoke(struct gate *g, struct slice name, struct err *e)
     struct tokens *ts = g->tokens;
     struct batch *b = NULL;
     struct token *t;
-    int rc;
+    int rc, read;
 
     lock_take(&ts->lock);
     t = find_token_by_name(ts, name);
@@ -511,16 +533,11 @@ int token_revoke(struct gate *g, struct slice name, struct err *e)
     }
     b = batch_new();
     batch_del(b, TABLE_TOKEN, slice_of(t->digest.b, DIGEST_BYTES));
-    rc = store_commit(ts->store, &b, COMMIT_SYNC, e);
-    if (rc != 0) {
-        /* Still on disk: keep showing it, so that it is revoked again and not forgotten. */
-        lock_take(&ts->lock);
-        list_push_back(&ts->all, &t->node);
-        lock_drop(&ts->lock);
-        return rc;
-    }
     token_release(&t);
-    return 0;
+    rc = store_commit(ts->store, &b, COMMIT_SYNC, e);
+    /* If that failed, it is shown again, so that it is revoked again and not forgotten. */
+    read = tokens_reload(ts, rc == 0 ? e : NULL);
+    return rc != 0 ? rc : read;
 }
 
 void token_each(struct gate *g, void (*each)(void *arg, const struct token_info *t), void *arg)

@@ -29,6 +29,7 @@ struct serve_deps { /* the parts that it uses; all of them live longer */
     struct pool *disk;
     struct pool *readers; /* row lookups, rewriting, listings */
     struct pool *pieces;  /* one thread that reads whole files, for their lists of pieces */
+    struct pool *content; /* waits for the cluster's bucket; NULL: this mirror stands alone */
     struct store *store;
     struct cluster *cluster; /* NULL: this mirror stands alone */
     struct cache *cache;

@@ -24,6 +24,8 @@ struct blob_step {
     struct arena arena; /* of the lookup */
     struct lookup lookup;
     bool elsewhere; /* a large one, which is sent while it arrives */
+    bool brings;    /* it may wait for the cluster's bucket */
+    bool must_bring;
 };
 
 static void blob_work(struct step *s)
@@ -33,7 +35,12 @@ static void blob_work(struct step *s)
 
     b->elsewhere =
         deps->cluster != NULL && cluster_lookup(deps->cluster, &b->digest, &b->arena, &b->lookup);
-    if (!b->elsewhere) {
+    if (!b->elsewhere && !b->brings && deps->cluster != NULL) {
+        bool here;
+        s->rc = blob_is_here(deps->store, &b->digest, &here, &s->why);
+        b->must_bring = s->rc == 0 && !here;
+    }
+    if (!b->elsewhere && !b->must_bring && s->rc == 0) {
         s->rc = blob_open(deps->store, &b->digest, &b->blob, &s->why);
     }
 }
@@ -91,6 +98,8 @@ static void ask_elsewhere(struct request *c, struct blob_step *b)
     request_lookup(c, w, on_file_from_elsewhere);
 }
 
+static void open_file(struct request *c, const struct digest *d, bool brings);
+
 static void blob_done(struct step *s)
 {
     struct blob_step *b = (struct blob_step *)s;
@@ -98,6 +107,10 @@ static void blob_done(struct step *s)
 
     if (s->rc != 0) {
         refuse_file(c, s->rc, s->why.text);
+        return;
+    }
+    if (b->must_bring) {
+        open_file(c, &b->digest, true);
         return;
     }
     if (b->elsewhere) {
@@ -118,15 +131,23 @@ static void blob_free(struct step *s)
     arena_fini(&b->arena);
 }
 
-void tree_send_file(struct request *c)
+/* brings: on threads of their own, so that files that are here do not wait for others. */
+static void open_file(struct request *c, const struct digest *d, bool brings)
 {
+    const struct serve_deps *deps = c->serve_loop->deps;
     struct blob_step *b = NEW(struct blob_step);
 
-    b->digest = c->plan.entry.digest;
+    b->digest = *d;
+    b->brings = brings;
     b->step.work = blob_work;
     b->step.done = blob_done;
     b->step.free = blob_free;
-    request_step(c, c->serve_loop->deps->readers, &b->step);
+    request_step(c, brings ? deps->content : deps->readers, &b->step);
+}
+
+void tree_send_file(struct request *c)
+{
+    open_file(c, &c->plan.entry.digest, false);
 }
 
 /* --- folders --- */

@@ -350,16 +350,3 @@ void batch_forget_seals(struct batch *b)
     }
     b->nafter = kept;
 }
-
-struct batch *batch_shared_part(const struct batch *b)
-{
-    struct batch *shared = batch_new();
-    struct batch_step st;
-
-    for (size_t at = 0; batch_next(b, &at, &st);) {
-        if (shared_number[st.table] != 0) {
-            batch_step_add(shared, &st);
-        }
-    }
-    return shared;
-}

@@ -62,8 +62,6 @@ MUST_USE bool table_of_shared_number(uint8_t number, enum table *out);
 bool batch_is_shared(const struct batch *b);
 /* Adds one step as it stands. */
 void batch_step_add(struct batch *b, const struct batch_step *st);
-/* A batch of its steps on shared tables. */
-struct batch *batch_shared_part(const struct batch *b);
 
 /* The rows that a batch puts, for look-ups. Borrows the batch, which must not change meanwhile. */
 struct batch_rows;

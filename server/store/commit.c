@@ -846,16 +846,45 @@ struct application {
     size_t n;
 };
 
-/* The steps on rows of this node do not hold any more; those on shared rows count all the same. */
-static int take_shared_part(struct admission *a, const struct batch *own, const struct err *why,
-                            struct err *e)
+/* Whether the blob of a holder is here, elsewhere, or comes with the batch. */
+static bool has_blob_of(struct admission *a, const struct batch_rows *rows,
+                        const struct batch_step *st)
 {
-    struct batch *shared = batch_shared_part(own);
-    int rc = admission_take(a, shared, e);
+    struct batch_step blob = {.table = TABLE_BLOB, .key = slice_first(st->key, DIGEST_BYTES)};
+    struct slice value;
+    struct digest d;
 
-    batch_free(&shared);
+    if (st->key.n < DIGEST_BYTES) {
+        return false;
+    }
+    memcpy(d.b, st->key.p, DIGEST_BYTES);
+    return batch_rows_get(rows, TABLE_BLOB, blob.key, &value) || current(a, &blob, NULL) == 0 ||
+           blob_is_elsewhere(a->s, &d, NULL);
+}
+
+/* A batch whose preconditions on rows of this node do not hold any more, or whose holders' blobs
+ * were evicted: without these steps. The rest counts all the same. */
+static int take_what_holds(struct admission *a, const struct batch *own, const struct err *why,
+                           struct err *e)
+{
+    struct batch_rows *rows = batch_rows_open(own);
+    struct batch *rest = batch_new();
+    struct batch_step st;
+    int rc;
+
+    for (size_t at = 0; batch_next(own, &at, &st);) {
+        bool local = table_shared_number(st.table) == 0;
+        bool requires = st.op == OP_REQUIRE_ABSENT || st.op == OP_REQUIRE_VALUE;
+        bool holder = st.op == OP_PUT && st.table == TABLE_HOLDER;
+        if (!(local && requires) && !(holder && !has_blob_of(a, rows, &st))) {
+            batch_step_add(rest, &st);
+        }
+    }
+    rc = admission_take(a, rest, e);
+    batch_free(&rest);
+    batch_rows_close(&rows);
     if (rc == 0) {
-        log_info("store.shared_part", "why=\"%s\"", why->text);
+        log_info("store.partly", "why=\"%s\"", why->text);
     }
     return rc;
 }
@@ -868,7 +897,7 @@ static int take_log_entry(struct admission *a, const struct application *x, stru
         struct err why = {0};
         rc = admission_take(a, x->own[i], &why);
         if (rc == E_CHANGED) {
-            rc = take_shared_part(a, x->own[i], &why, e);
+            rc = take_what_holds(a, x->own[i], &why, e);
         } else if (rc != 0 && e != NULL) {
             *e = why;
         }

@@ -340,12 +340,14 @@ static int sweep_blob(void *arg, struct slice key, struct slice value)
 
 /* --- nodes --- */
 
+/* With a source of blobs elsewhere, all nodes stay: every mirror of a cluster relies on the others'
+ * having what has a place. */
 static int sweep_node(void *arg, struct slice key, struct slice value)
 {
     struct gc *g = arg;
     struct digest id;
 
-    if (key.n != DIGEST_BYTES || value.n < NODE_TIME ||
+    if (g->s->blob_source != NULL || key.n != DIGEST_BYTES || value.n < NODE_TIME ||
         be_get(value.p, NODE_TIME) > g->old_unix_s) {
         return 0;
     }

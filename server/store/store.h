@@ -134,8 +134,8 @@ void store_answer(struct store *s, struct commit_wait *w, int rc, const struct e
 /* What a commit of each batch alone would return now: rc[i] and, if that is not 0, why[i]. */
 void store_judge(struct store *s, struct batch *const *batch, size_t n, int *rc, struct err *why);
 /* Commits an entry of the log in one write, synced: the batches of this store that are in it, and
- * the steps of *entry. If a step on a row that is not shared does not hold any more (the blob of a
- * holder was evicted), only the shared steps of its batch are applied, because the entry counts.
+ * the steps of *entry. If a precondition on a row that is not shared does not hold any more, or the
+ * blob of a holder was evicted, the batch is applied without these steps, because the entry counts.
  * Takes *entry. own stays the caller's: after a failure the call can be repeated. */
 MUST_USE int store_apply(struct store *s, struct batch **entry, struct batch *const *own, size_t n,
                          struct err *e);

@@ -120,11 +120,9 @@ static void test_shared_tables(void **state)
     assert_false(table_of_shared_number(13, &t));
 }
 
-static void test_shared_part(void **state)
+static void test_shared_batches(void **state)
 {
-    struct batch *b = batch_new(), *shared;
-    struct batch_step st;
-    size_t at = 0;
+    struct batch *b = batch_new();
 
     (void)state;
     batch_put(b, TABLE_META, SLICE("k"), SLICE("1"));
@@ -132,11 +130,6 @@ static void test_shared_part(void **state)
     assert_false(batch_is_shared(b)); /* it only reads there */
     batch_del(b, TABLE_TOKEN, SLICE("u"));
     assert_true(batch_is_shared(b));
-    shared = batch_shared_part(b);
-    assert_true(batch_next(shared, &at, &st) && st.op == OP_REQUIRE_ABSENT);
-    assert_true(batch_next(shared, &at, &st) && st.op == OP_DEL && slice_eqs(st.key, "u"));
-    assert_false(batch_next(shared, &at, &st));
-    batch_free(&shared);
     batch_free(&b);
 }
 
@@ -146,7 +139,7 @@ int main(void)
         cmocka_unit_test(test_sorted_by_table_and_key),
         cmocka_unit_test(test_few_and_none),
         cmocka_unit_test(test_shared_tables),
-        cmocka_unit_test(test_shared_part),
+        cmocka_unit_test(test_shared_batches),
         cmocka_unit_test(test_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

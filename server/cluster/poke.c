@@ -30,7 +30,7 @@ struct poker {
     struct xfer_loop *transfers;
     struct message stop;
     pthread_t thread;
-    struct lock lock; /* LOCK_LEAF; guards `calls` of a round */
+    struct lock lock; /* LOCK_POKE; guards `calls` of a round */
     struct cond one_over;
     struct rest rest[RESTS_MAX];
     size_t rests;
@@ -263,7 +263,7 @@ struct poker *poker_open(const char *secret)
     CHECK(config != NULL);
     CHECK(event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_IGNORE_ENV) == 0);
     p->secret = mem_strdup(secret);
-    lock_init(&p->lock, LOCK_LEAF);
+    lock_init(&p->lock, LOCK_POKE);
     cond_init(&p->one_over);
     p->base = event_base_new_with_config(config);
     CHECK(p->base != NULL);

@@ -101,7 +101,7 @@ def test_what_is_cold_says_why(impatient, hub):
     world.python(bins, SNAPSHOT)
     hub.voice.clear()
     # While all is fresh nobody asks the Hub, and the first to ask for what is cold waits for its answer.
-    until(lambda: "stale" in world.m.get("/hf/api/models/org/demo/revision/main")["cache-status"])
+    until(lambda: "stale" in (world.m.get("/hf/api/models/org/demo/revision/main")["cache-status"] or ""))
     world.fresh()
     world.python(bins, SNAPSHOT)
     said = world.python(bins, COLD)

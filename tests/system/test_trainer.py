@@ -3,6 +3,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -461,11 +462,12 @@ def test_gpus_may_meet_over_mpi(tmp_path):
 
 
 def choices(checkpoint):
-    """The first number of each algorithm, by what it multiplies."""
+    """The first number of each algorithm, by what it multiplies. Cubes are those by which the machine's speed is measured: how many that
+    takes, it decides itself."""
     machine, *lines = (checkpoint / "algorithms.txt").read_text().splitlines()
     assert machine.startswith("for the host driver 0 cublasLt ")
     return {question: int.from_bytes(bytes.fromhex(algorithm)[:8], "little")
-            for algorithm, question in (line.split(" ", 1) for line in lines)}
+            for algorithm, question in (line.split(" ", 1) for line in lines) if not re.match(r"matmul (\d{3,})x\1x\1 ", question)}
 
 
 def reseal(checkpoint):
@@ -507,7 +509,8 @@ def test_a_resumed_run_multiplies_as_before(tmp_path):
     reseal(tmp_path / "out/checkpoint-2")
     said = train(3, "--deterministic")  # what does not fit is chosen anew, and that is told
     assert choices(tmp_path / "out/checkpoint-3") == first
-    assert f"deterministic.products {len(first)} matrix products use other algorithms" in said, said
+    changed = re.search(r"deterministic.products (\d+) matrix products use other algorithms", said)
+    assert changed and int(changed[1]) >= len(first), said
 
     train(4)
     assert not (tmp_path / "out/checkpoint-4/algorithms.txt").exists()

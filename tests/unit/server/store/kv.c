@@ -129,6 +129,7 @@ static void test_tables_stay_where_they_are(void **state)
         {TABLE_NOTE, "default", 'c'},      {TABLE_MOVED, "default", 'v'},
         {TABLE_PREFETCH, "default", 'a'},  {TABLE_HELD, "default", 'd'},
         {TABLE_LAST_WORD, "default", 'o'}, {TABLE_ALIAS, "default", '5'},
+        {TABLE_INDEX, "default", 'i'},     {TABLE_PLACE, "place", 0},
     };
     static const struct {
         const char *family;

@@ -11,6 +11,8 @@
  *               record and wait, with its stream's number, and for the begin and end of each named
  *               range, in the order in which they were asked for (tests/harness/overlap.py makes a
  *               timeline of it)
+ * FAKE_CUDA_NAME  the name of the GPU. If agent/train/peaks.def knows it, the trainer does not
+ *               measure what it can do, which takes more kernels on a faster machine.
  * FAKE_CUDA     "memory=BYTES;illegal=N;ecc=N;kill=N;stop=N;gpus=8", a number for all ranks or
  *               "1.illegal=N" for one: the N-th kernel reads bad memory, or memory that is broken,
  *               and every call fails from then on; or its process is killed or stopped there

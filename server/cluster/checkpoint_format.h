@@ -61,7 +61,7 @@ bool checkpoint_part_next(struct slice *rest, struct checkpoint_part *out);
 MUST_USE int checkpoint_head_write(const struct checkpoint_head *h, struct buf *out, struct err *e);
 MUST_USE int checkpoint_head_read(struct slice bytes, struct checkpoint_head *out, struct err *e);
 
-/* What is remembered from one part to the next. */
+/* The state of a reader between two parts. */
 struct checkpoint_rows {
     uint64_t count;
     uint8_t table; /* of the last row */

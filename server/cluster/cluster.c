@@ -707,7 +707,7 @@ const char *cluster_state_name(enum cluster_state s)
     return "stopped";
 }
 
-/* What the cache has asked of the bucket: parts of large files. */
+/* Adds the requests of the cache: parts of large files. */
 static void add_origin(struct cluster *c, struct cluster_status *out)
 {
     struct origin_request_stats up;

@@ -51,7 +51,7 @@ MUST_USE int cluster_open(const struct cluster_settings *set, struct store *s, s
  * changes are not reported. */
 void cluster_on_row(struct cluster *c, void (*on_row)(void *arg, enum table t, struct slice key),
                     void *arg);
-/* What makes room in the store for content of the bucket. */
+/* make_room() makes room in the store for content of the bucket. */
 void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n), void *arg);
 void cluster_stop(struct cluster *c); /* NULL is fine */
 void cluster_close(struct cluster **cp);

@@ -460,6 +460,18 @@ static void put_position(struct batch *b, uint64_t seq, const struct digest *own
     buf_free(&row);
 }
 
+/* E_CORRUPT. */
+static int read_position(struct slice row, uint64_t *seq, struct digest *own, struct err *e)
+{
+    if (row.n != POSITION_BYTES) {
+        return err_set(e, E_CORRUPT, "the row of the position in the cluster's log has %zu bytes",
+                       row.n);
+    }
+    *seq = be_get(row.p, 8);
+    memcpy(own->b, row.p + 8, DIGEST_BYTES);
+    return 0;
+}
+
 static void put_commit(struct batch *b, const struct log_entry_author *last)
 {
     struct buf key = BUF_INIT(COMMIT_KEY_BYTES), row = BUF_INIT(COMMIT_BYTES);
@@ -678,6 +690,7 @@ static int write_rows(struct store *s, struct kv_view *view, struct checkpoint_w
 struct found_position {
     uint64_t seq;
     struct digest own;
+    struct err *why;
 };
 
 static int on_position_row(void *arg, struct slice key, struct slice value)
@@ -685,11 +698,7 @@ static int on_position_row(void *arg, struct slice key, struct slice value)
     struct found_position *p = arg;
 
     (void)key;
-    if (value.n == POSITION_BYTES) {
-        p->seq = be_get(value.p, 8);
-        memcpy(p->own.b, value.p + 8, DIGEST_BYTES);
-    }
-    return 0;
+    return read_position(value, &p->seq, &p->own, p->why);
 }
 
 int sequencer_write_checkpoint(struct store *s, struct bucket *b, uint64_t nonce, uint64_t *seq,
@@ -697,7 +706,7 @@ int sequencer_write_checkpoint(struct store *s, struct bucket *b, uint64_t nonce
 {
     struct kv_view *view = store_view_open(s);
     struct checkpoint_writer *w = NULL;
-    struct found_position at = {0};
+    struct found_position at = {.why = e};
     char key[CHECKPOINT_KEY_ROOM];
     int rc = store_view_scan(s, view, TABLE_META, POSITION_KEY, SLICE("cluster position!"),
                              on_position_row, &at, e);
@@ -939,13 +948,7 @@ static int load_position(struct store *s, uint64_t *seq, struct digest *own, str
 
     *seq = 0;
     *own = (struct digest){{0}};
-    if (rc == 0 && row.n == POSITION_BYTES) {
-        *seq = be_get(row.p, 8);
-        memcpy(own->b, row.p + 8, DIGEST_BYTES);
-    } else if (rc == 0) {
-        rc = err_set(e, E_CORRUPT, "the row of the position in the cluster's log has %zu bytes",
-                     row.n);
-    }
+    rc = rc != 0 ? rc : read_position(buf_slice(&row), seq, own, e);
     buf_free(&row);
     return rc;
 }

@@ -16,6 +16,21 @@
 #include "common/base/log.h"
 #include "common/os/lock.h"
 #include "common/os/log_writer.h"
+#include "common/os/newfile.h"
+
+static char folder[] = "/tmp/log-writer-test-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL || chdir(folder) != 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return chdir("/") != 0 || dir_remove_tree(folder, NULL) != 0;
+}
 
 static void add(struct log_writer *s, unsigned number, unsigned *taken)
 {
@@ -204,5 +219,5 @@ int main(void)
         cmocka_unit_test(a_pipe_that_is_full_holds_nobody_up),
         cmocka_unit_test(a_socket_that_is_full_holds_nobody_up),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -138,7 +138,7 @@ install: all
 	for f in prolog taskprolog epilog; do ln -sfn ../../bin/trainagent $(D)/lib/trainagent/slurm-$$f; done
 	for f in $(wildcard $(B)/trainer-*.so); do $(INSTALL) -m 644 $$f $(D)/lib/mirrord/; done
 	for f in $(wildcard docs/man/*.[158]); do $(INSTALL) -m 644 $$f $(D)/share/man/man$${f##*.}/; done
-	for f in $(wildcard conf/examples/*); do $(INSTALL) -m 644 $$f $(D)/share/doc/mirror/examples/; done
+	for f in $$(cd conf/examples && find . -type f); do $(INSTALL) -D -m 644 conf/examples/$$f $(D)/share/doc/mirror/examples/$$f; done
 	for f in README.md CHANGES.md CONTRIBUTING.md SECURITY.md LICENSE tests/README.md $(wildcard docs/*.md docs/*/*.md docs/img/*); do \
 	    $(INSTALL) -D -m 644 $$f $(D)/share/doc/mirror/$$f; done
 	mkdir -p $(D)/share/doc/mirror/conf && ln -sfn ../examples $(D)/share/doc/mirror/conf/examples

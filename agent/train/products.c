@@ -141,6 +141,20 @@ int products_share(struct model *m, struct comm *comm, struct err *e)
     return rc;
 }
 
+/* Whether `text` has another algorithm for the product of `line`: "ALGORITHM PRODUCT". */
+static bool has_other(const struct buf *text, struct slice line)
+{
+    struct slice rest = buf_slice(text), product = line, algorithm = slice_cut(&product, ' ');
+    bool other = false;
+
+    while (!other && rest.n > 0) {
+        struct slice p = slice_cut(&rest, '\n'), a = slice_cut(&p, ' ');
+
+        other = slice_eq(p, product) && !slice_eq(a, algorithm);
+    }
+    return other && !has_line(text, line);
+}
+
 int products_changed(struct model *m, const struct buf *before, size_t *count, struct err *e)
 {
     struct buf now = BUF_INIT(TEXT_BYTES);
@@ -150,7 +164,7 @@ int products_changed(struct model *m, const struct buf *before, size_t *count, s
     *count = 0;
     (void)slice_cut(&rest, '\n'); /* the machine's name: that of another may do as well */
     while (rest.n > 0) {
-        *count += !has_line(before, slice_cut(&rest, '\n'));
+        *count += has_other(before, slice_cut(&rest, '\n'));
     }
     buf_free(&now);
     return rc;

@@ -22,7 +22,8 @@ MUST_USE int products_load(struct model *m, const char *dir, struct buf *before,
 /* The first rank's become those of all. All ranks call it, after a step, when every product has
  * occurred. */
 MUST_USE int products_share(struct model *m, struct comm *comm, struct err *e);
-/* The number of products whose algorithms `before` did not have. */
+/* The number of products for which `before` has another algorithm. How many more the machine's
+ * speed is measured by differs from run to run. */
 MUST_USE int products_changed(struct model *m, const struct buf *before, size_t *count,
                               struct err *e);
 

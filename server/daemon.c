@@ -586,6 +586,9 @@ int daemon_run(struct daemon *d, struct err *e)
     http_server_start(d->http);
     modules_start(d->modules);
     d->lifecycle->ready = true;
+    if (d->cluster != NULL) {
+        cluster_serve(d->cluster);
+    }
     d->lifecycle->reload_ok = true;
     d->lifecycle->reload_ok_unix_s = clock_unix_s();
     notify_systemd("READY=1\nSTATUS=serving");

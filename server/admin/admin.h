@@ -22,6 +22,9 @@ struct swarm_view;
 bool swarm_is_public(const struct sample *s, const struct swarm_view *v);
 /* Members about the cluster, of which this mirror is one. */
 void cluster_members(const struct sample *s, bool whole, struct buf *out);
+/* {"nodes": [{"id", "address", "state", "weight"}]}: the mirrors that are alive, for nodes that
+ * choose one. Does not block. */
+void cluster_nodes_json(struct cluster *c, struct buf *out);
 struct sync_view;
 const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch" ... */
 /* logged_in: with a link to log out. The page at '/': static, embedded; it reads status.json. The

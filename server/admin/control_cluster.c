@@ -1,4 +1,7 @@
-/* Verbs about the cluster of which this mirror is one: cluster.status, cluster.check. */
+/* Verbs about the cluster of which this mirror is one: cluster.status, cluster.nodes,
+ * cluster.check. */
+#include <stdlib.h>
+
 #include "server/admin/admin.h"
 #include "server/admin/sample.h"
 #include "server/admin/talk.h"
@@ -67,6 +70,75 @@ int verb_cluster_status(struct talk *t, struct err *e)
     }
     sample_drop(&s);
     return 0;
+}
+
+/* --- cluster.nodes --- */
+
+static const char *state_of_node(const struct member *x)
+{
+    return x->alive ? member_state_name(x->state) : "silent";
+}
+
+static void member_row(struct talk *t, const struct member *x, bool this, uint64_t newest)
+{
+    struct buf *row = talk_row(t);
+
+    jwrite_str(row, "id", x->node);
+    jwrite_bool(row, "this", this);
+    jwrite_str(row, "address", x->address);
+    jwrite_str(row, "version", x->version);
+    jwrite_str(row, "state", state_of_node(x));
+    jwrite_u64(row, "weight", x->weight);
+    jwrite_u64(row, "applied", x->applied);
+    jwrite_u64(row, "behind", newest - x->applied);
+    jwrite_u64(row, "silent_s", x->silent_s);
+}
+
+int verb_cluster_nodes(struct talk *t, struct err *e)
+{
+    struct member *node;
+    uint64_t newest = 0;
+    size_t n;
+    int rc = 0;
+
+    (void)e;
+    if (t->deps->cluster == NULL) {
+        jwrite_bool(t->result, "alone", true);
+        return 0;
+    }
+    node = mem_array(MEMBERS_MAX + 1, sizeof node[0]);
+    n = cluster_nodes(t->deps->cluster, node, MEMBERS_MAX + 1);
+    for (size_t i = 0; i < n; i++) {
+        newest = max_u64(newest, node[i].applied);
+    }
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        member_row(t, &node[i], i == 0, newest);
+        rc = talk_row_flush(t);
+    }
+    free(node);
+    return rc;
+}
+
+void cluster_nodes_json(struct cluster *c, struct buf *out)
+{
+    struct member *node = mem_array(MEMBERS_MAX + 1, sizeof node[0]);
+    size_t n = cluster_nodes(c, node, MEMBERS_MAX + 1);
+
+    jwrite_open(out, NULL, '{');
+    jwrite_open(out, "nodes", '[');
+    for (size_t i = 0; i < n; i++) {
+        if (node[i].alive) {
+            jwrite_open(out, NULL, '{');
+            jwrite_str(out, "id", node[i].node);
+            jwrite_str(out, "address", node[i].address);
+            jwrite_str(out, "state", member_state_name(node[i].state));
+            jwrite_u64(out, "weight", node[i].weight);
+            jwrite_close(out, '}');
+        }
+    }
+    jwrite_close(out, ']');
+    jwrite_close(out, '}');
+    free(node);
 }
 
 /* --- cluster.check --- */

@@ -108,6 +108,7 @@ void talk_keep(struct talk *t, void *kept, void (*drop)(void *kept));
     VERB("peers.ls", verb_peers_ls)                                                                \
     VERB("upstream.check", verb_upstream_check)                                                    \
     VERB("cluster.status", verb_cluster_status)                                                    \
+    VERB("cluster.nodes", verb_cluster_nodes)                                                      \
     VERB("cluster.check", verb_cluster_check)
 
 #define VERB(name, function) int function(struct talk *t, struct err *e);

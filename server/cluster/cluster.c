@@ -536,6 +536,7 @@ static struct members *open_members(struct cluster *c)
     snprintf(set.self.address, sizeof set.self.address, "%s",
              c->set.address != NULL ? c->set.address : "");
     snprintf(set.self.version, sizeof set.self.version, "%s", MIRROR_VERSION);
+    set.self.weight = c->set.weight;
     return members_open(&set);
 }
 
@@ -594,6 +595,16 @@ void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n),
     c->make_room = make_room;
     c->make_room_arg = arg;
     lock_drop(&c->lock);
+}
+
+void cluster_serve(struct cluster *c)
+{
+    members_set_state(c->members, MEMBER_READY);
+}
+
+size_t cluster_nodes(struct cluster *c, struct member *out, size_t room)
+{
+    return members_all(c->members, out, room);
 }
 
 static uint64_t lag_ms(const struct sequencer_status *q)

@@ -28,6 +28,7 @@
 #define SERVER_CLUSTER_CLUSTER_H
 
 #include "server/cache/lookup.h"
+#include "server/cluster/member.h"
 #include "server/cluster/probe.h"
 #include "server/cluster/tree_content.h"
 #include "server/store/store.h"
@@ -40,6 +41,7 @@ struct cluster_settings {
     uint32_t stale_after_ms;
     uint32_t checkpoint_entries;
     uint32_t check_ms; /* 0: only at the start */
+    uint32_t weight;   /* of this mirror, relative to the others */
 };
 
 struct cluster;
@@ -53,6 +55,8 @@ void cluster_on_row(struct cluster *c, void (*on_row)(void *arg, enum table t, s
                     void *arg);
 /* make_room() makes room in the store for content of the bucket. */
 void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n), void *arg);
+/* From now on this mirror answers clients, and the others may rely on it. */
+void cluster_serve(struct cluster *c);
 void cluster_stop(struct cluster *c); /* NULL is fine */
 void cluster_close(struct cluster **cp);
 
@@ -66,6 +70,10 @@ MUST_USE bool cluster_lookup(struct cluster *c, const struct digest *d, struct a
 MUST_USE bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature);
 /* Waits until the entry is applied, up to 250 ms: blocks. False: not yet. */
 MUST_USE bool cluster_poke(struct cluster *c, uint64_t seq);
+/* This mirror, then the others, also those that have been silent for up to a day; the number of
+ * them. At least one fits into `out`. Does not block. */
+size_t cluster_nodes(struct cluster *c, struct member *out, size_t room);
+
 enum cluster_state {
     CLUSTER_UP,
     CLUSTER_AWAY,     /* the last request to the log failed, or its entry cannot be applied here */

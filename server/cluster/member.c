@@ -19,7 +19,8 @@ struct members {
     bool has_left;
     struct lock lock; /* LOCK_MEMBERS; guards what follows */
     struct cond wake;
-    bool closing;
+    bool closing, changed; /* changed: the state, and it is to be announced */
+    enum member_state state;
     struct member other[MEMBERS_MAX];
     size_t count;
 };
@@ -27,6 +28,39 @@ struct members {
 static void key_of_node(const char *node, char key[BUCKET_KEY_ROOM])
 {
     snprintf(key, BUCKET_KEY_ROOM, PREFIX "%s", node);
+}
+
+/* --- states --- */
+
+static const char *const states[] = {
+    [MEMBER_JOINING] = "joining", [MEMBER_READY] = "ready", [MEMBER_LEAVING] = "leaving"};
+
+const char *member_state_name(enum member_state state)
+{
+    return states[state];
+}
+
+/* A node that does not announce its state is of a version that only announced itself when it was
+ * ready. */
+static enum member_state state_of(struct slice name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+        if (slice_eqs(name, states[i])) {
+            return (enum member_state)i;
+        }
+    }
+    return MEMBER_READY;
+}
+
+static enum member_state own_state(struct members *m)
+{
+    enum member_state state;
+
+    lock_take(&m->lock);
+    state = m->state;
+    m->changed = false;
+    lock_drop(&m->lock);
+    return state;
 }
 
 /* --- this node --- */
@@ -40,6 +74,8 @@ static int announce(struct members *m, struct err *e)
     jwrite_open(&doc, NULL, '{');
     jwrite_str(&doc, "address", m->set.self.address);
     jwrite_str(&doc, "version", m->set.self.version);
+    jwrite_str(&doc, "state", member_state_name(own_state(m)));
+    jwrite_u64(&doc, "weight", m->set.self.weight);
     jwrite_u64(&doc, "applied", m->set.applied(m->set.arg));
     jwrite_close(&doc, '}');
     key_of_node(m->set.self.node, key);
@@ -66,13 +102,12 @@ static int on_listed_node(void *arg, const struct bucket_key *k)
     if (k->modified_unix_s + LOST_S < r->now_unix_s) {
         snprintf(r->lost, sizeof r->lost, "%s", k->key);
     }
-    if (k->modified_unix_s + MEMBER_DEAD_S < r->now_unix_s) {
-        return 0;
-    }
     if (r->count < MEMBERS_MAX && strlen(node) < MEMBER_ID_ROOM &&
         strcmp(node, r->m->set.self.node) != 0) {
         struct member *x = &r->seen[r->count++];
         *x = (struct member){.written_unix_s = k->modified_unix_s};
+        x->silent_s = r->now_unix_s - min_u64(r->now_unix_s, k->modified_unix_s);
+        x->alive = x->silent_s <= MEMBER_DEAD_S;
         snprintf(x->node, sizeof x->node, "%s", node);
     }
     return 0;
@@ -86,9 +121,13 @@ static void copy_text(struct slice text, char *out, size_t room)
 static bool read_member(struct slice doc, struct member *x)
 {
     json_t *o = jread_parse(doc, 0, DOCUMENT_VALUES);
+    uint64_t weight = 1;
 
     copy_text(jread_text(o, "address"), x->address, sizeof x->address);
     copy_text(jread_text(o, "version"), x->version, sizeof x->version);
+    x->state = state_of(jread_text(o, "state"));
+    jread_u64(o, "weight", &weight);
+    x->weight = (uint32_t)min_u64(max_u64(weight, 1), MEMBER_WEIGHT_MAX);
     jread_u64(o, "applied", &x->applied);
     json_decref(o);
     return o != NULL;
@@ -149,7 +188,7 @@ static void *run_members(void *arg)
             log_debug("cluster.members", "why=\"%s\"", e.text);
         }
         lock_take(&m->lock);
-        if (!m->closing) {
+        if (!m->closing && !m->changed) {
             cond_wait_ms(&m->wake, &m->lock, m->set.beat_ms);
         }
         closing = m->closing;
@@ -164,10 +203,20 @@ struct members *members_open(const struct members_settings *set)
 
     m->set = *set;
     m->set.beat_ms = set->beat_ms != 0 ? set->beat_ms : MEMBER_BEAT_MS;
+    m->set.self.weight = (uint32_t)max_u64(set->self.weight, 1);
     lock_init(&m->lock, LOCK_MEMBERS);
     cond_init(&m->wake);
     m->thread = thread_start("members", run_members, m);
     return m;
+}
+
+void members_set_state(struct members *m, enum member_state state)
+{
+    lock_take(&m->lock);
+    m->changed = m->changed || m->state != state;
+    m->state = state;
+    cond_signal(&m->wake);
+    lock_drop(&m->lock);
 }
 
 void members_leave(struct members *m)
@@ -204,11 +253,30 @@ void members_close(struct members **mp)
 
 size_t members_others(struct members *m, struct member *out, size_t room)
 {
-    size_t n;
+    size_t n = 0;
 
     lock_take(&m->lock);
-    n = min_u64(m->count, room);
-    memcpy(out, m->other, n * sizeof out[0]);
+    for (size_t i = 0; i < m->count && n < room; i++) {
+        if (m->other[i].alive) {
+            out[n++] = m->other[i];
+        }
+    }
     lock_drop(&m->lock);
     return n;
+}
+
+size_t members_all(struct members *m, struct member *out, size_t room)
+{
+    size_t n;
+
+    CHECK(room != 0);
+    out[0] = m->set.self;
+    out[0].alive = true;
+    out[0].applied = m->set.applied(m->set.arg);
+    lock_take(&m->lock);
+    out[0].state = m->state;
+    n = min_u64(m->count, room - 1);
+    memcpy(out + 1, m->other, n * sizeof out[0]);
+    lock_drop(&m->lock);
+    return n + 1;
 }

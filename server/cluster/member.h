@@ -2,7 +2,10 @@
  *
  * Each node writes node/<id> every beat, and reads what the others have written:
  *
- *   {"address": "http://10.0.0.1:8080", "version": "0.1.0", "applied": 1234}
+ *   {"address": "http://10.0.0.1:8080", "version": "0.1.0", "state": "ready", "weight": 1,
+ *    "applied": 1234}
+ *
+ *   joining ──> ready <──> leaving ──> (the object is removed)
  *
  * A node is alive while the bucket's own clock says that its object is younger than MEMBER_DEAD_S.
  * The clocks of nodes do not count. The list may lag: it serves to find nodes, and nothing that
@@ -22,33 +25,50 @@ enum {
     MEMBER_DEAD_S = 20,
     MEMBER_ID_ROOM = 33, /* hex */
     MEMBER_ADDRESS_ROOM = 128,
+    MEMBER_WEIGHT_MAX = 1000,
     MEMBERS_MAX = 64,
+};
+
+enum member_state {
+    MEMBER_JOINING, /* it does not answer clients yet */
+    MEMBER_READY,
+    MEMBER_LEAVING, /* it answers, but new requests should go to others */
 };
 
 struct member {
     char node[MEMBER_ID_ROOM];
     char address[MEMBER_ADDRESS_ROOM]; /* "": it cannot be reached by others */
     char version[32];
+    enum member_state state;
+    uint32_t weight; /* its share of the work, relative to the others; at least 1 */
+    bool alive;
     uint64_t applied;        /* entries of the log, when it wrote this */
     uint64_t written_unix_s; /* by the bucket's clock */
+    uint64_t silent_s;       /* since then, by the same clock */
 };
 
 struct members;
 
 struct members_settings {
     struct bucket *bucket;
-    struct member self;
-    uint64_t beat_ms; /* 0: MEMBER_BEAT_MS */
+    struct member self; /* node, address, version, weight; it begins as MEMBER_JOINING */
+    uint64_t beat_ms;   /* 0: MEMBER_BEAT_MS */
     uint64_t (*applied)(void *arg);
     void *arg;
 };
 
 struct members *members_open(const struct members_settings *set);
+/* Announces another state, at once. */
+void members_set_state(struct members *m, enum member_state state);
 /* Ends the announcements, and removes this node's object if the bucket answers. A second call and
  * NULL are fine. */
 void members_leave(struct members *m);
 void members_close(struct members **mp); /* after members_leave(); NULL is fine */
 /* The other nodes that are alive, at most `room`; the number of them. */
 size_t members_others(struct members *m, struct member *out, size_t room);
+/* This node, then all others, also those that have been silent for up to a day. */
+size_t members_all(struct members *m, struct member *out, size_t room);
+
+const char *member_state_name(enum member_state state);
 
 #endif

@@ -21,6 +21,34 @@ int ctl_cluster_status(struct ctl *c, struct err *e)
     return rc;
 }
 
+/* --- nodes --- */
+
+static void member_row(struct table *t, const json_t *row)
+{
+    table_text(t, row, "id");
+    table_text(t, row, "address");
+    table_text(t, row, "version");
+    table_text(t, row, "state");
+    table_count(t, row, "weight");
+    table_count(t, row, "applied");
+    table_count(t, row, "behind");
+    table_count(t, row, "silent_s");
+}
+
+int ctl_cluster_nodes(struct ctl *c, struct err *e)
+{
+    json_t *ok = NULL;
+    int rc =
+        list(c, request("cluster.nodes"),
+             "NODE,ADDRESS,VERSION,STATE,>WEIGHT,>ENTRIES,>BEHIND,>SILENT S", member_row, &ok, e);
+
+    if (rc == 0 && get_bool(ok, "alone")) {
+        say(c, "this mirror stands alone: its configuration has no cluster section\n");
+    }
+    json_decref(ok);
+    return rc;
+}
+
 /* --- check --- */
 
 struct steps {

@@ -221,6 +221,22 @@ static void answer_poke(struct serve_loop *d, struct exchange *x, struct request
     }
 }
 
+/* --- which mirrors there are --- */
+
+static void answer_nodes(struct serve_loop *d, struct exchange *x)
+{
+    struct cluster *cluster = d->deps->own->admin->cluster;
+    struct buf out = BUF_INIT(TEXT_BYTES);
+
+    if (cluster == NULL) {
+        refuse(x, 404, "not found: this mirror stands alone\n");
+        return;
+    }
+    cluster_nodes_json(cluster, &out);
+    reply_bytes(x, 200, SLICE("application/json"), buf_slice(&out));
+    buf_free(&out);
+}
+
 /* --- metrics and status: texts that are made at most once in `status_age`, for all who ask. --- */
 
 /* A text depends on its path and form, on whether the client uses TLS and has logged in: nine texts
@@ -557,6 +573,8 @@ static void answer_own_request(struct serve_loop *d, struct exchange *x, struct 
         refuse_login(x);
     } else if (slice_eqs(path, "/readyz")) {
         answer_ready(d, x);
+    } else if (slice_eqs(path, "/-/cluster/nodes")) {
+        answer_nodes(d, x);
     } else if (slice_eqs(path, "/metrics") || slice_eqs(path, "/-/status.json") ||
                slice_eqs(path, "/-/tunasync.json") || slice_eqs(path, "/")) {
         answer_text(d, x);

@@ -182,6 +182,7 @@ ARROWS = {
     "server/ctl": COMMON,
     "server/request": COMMON | {  # the corridor
         "server/cluster/cluster.h",  # what lies in the bucket
+        "server/cluster/relay.h",    # which mirror has an upload
         "server/cache",
         "server/fetch/origin.h",  # what a repo's origins were asked is counted with what was answered
         "server/gate",

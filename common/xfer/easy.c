@@ -69,9 +69,19 @@ static int add_lines(const struct xfer_params *w, const char *host, struct curl_
     return 0;
 }
 
-static uint64_t body_bytes(const struct xfer_params *w)
+static curl_off_t body_bytes(const struct xfer_params *w)
 {
-    return w->body_read != NULL ? w->body_bytes : w->body.n;
+    return w->body_read == NULL            ? (curl_off_t)w->body.n
+           : w->body_bytes == XFER_UNKNOWN ? -1
+                                           : (curl_off_t)w->body_bytes;
+}
+
+/* libcurl sends such a body chunked if its length is unknown. */
+static void set_upload(CURL *c, const struct xfer_params *w, const char *method)
+{
+    curl_easy_setopt(c, CURLOPT_UPLOAD, 1L);
+    curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(c, CURLOPT_INFILESIZE_LARGE, body_bytes(w));
 }
 
 static void set_method(CURL *c, const struct xfer_params *w)
@@ -83,12 +93,18 @@ static void set_method(CURL *c, const struct xfer_params *w)
         curl_easy_setopt(c, CURLOPT_NOBODY, 1L);
         break;
     case XFER_PUT:
-        curl_easy_setopt(c, CURLOPT_UPLOAD, 1L);
-        curl_easy_setopt(c, CURLOPT_INFILESIZE_LARGE, (curl_off_t)body_bytes(w));
+        set_upload(c, w, "PUT");
+        break;
+    case XFER_PATCH:
+        set_upload(c, w, "PATCH");
         break;
     case XFER_POST:
+        if (body_bytes(w) < 0) {
+            set_upload(c, w, "POST");
+            break;
+        }
         curl_easy_setopt(c, CURLOPT_POST, 1L);
-        curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes(w));
+        curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, body_bytes(w));
         break;
     case XFER_DELETE:
         curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, "DELETE");
@@ -113,6 +129,8 @@ static void set_peer(CURL *c, const struct xfer_params *w)
     curl_easy_setopt(c, CURLOPT_NOPROXY, w->no_proxy != NULL ? w->no_proxy : "");
     curl_easy_setopt(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(c, CURLOPT_FRESH_CONNECT, w->own_connection ? 1L : 0L);
+    curl_easy_setopt(c, CURLOPT_FORBID_REUSE, w->own_connection ? 1L : 0L);
 }
 
 static CURLcode on_context(CURL *c, void *ctx, void *psk)

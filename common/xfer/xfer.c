@@ -4,6 +4,7 @@
 #include <event2/event.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/x509_vfy.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,6 +262,8 @@ struct xfer {
     bool added;    /* to the multi handle */
     bool paused;   /* for the caller */
     bool held;     /* libcurl keeps bytes back for us */
+    bool starved;  /* libcurl waits for bytes of the request's body */
+    bool fed;      /* they have come */
     bool complete; /* libcurl is done, the caller pauses */
     bool cancelled;
     char host[EASY_HOST];
@@ -333,6 +336,7 @@ static size_t on_write(char *p, size_t one, size_t n, void *arg)
 static size_t on_curl_read(char *p, size_t one, size_t room, void *arg)
 {
     struct xfer *x = from_curl(arg);
+    bool chunked = x->want.body_bytes == XFER_UNKNOWN;
     size_t n = (size_t)min_u64(one * room, x->want.body_bytes - x->sent_bytes);
 
     if (x->cancelled) {
@@ -345,6 +349,13 @@ static size_t on_curl_read(char *p, size_t one, size_t room, void *arg)
         memcpy(p, x->want.body.p + x->sent_bytes, n);
     } else {
         ptrdiff_t got = x->want.body_read(x->arg, x->sent_bytes, p, n);
+        if (got == XFER_NOT_YET) {
+            x->starved = true;
+            return CURL_READFUNC_PAUSE;
+        }
+        if (got == 0 && chunked) {
+            return 0;
+        }
         if (got <= 0) {
             err_set(&x->why, got < 0 ? (int)got : E_IO, "the data to send cannot be read");
             return CURL_READFUNC_ABORT;
@@ -365,6 +376,17 @@ static int on_seek(void *arg, curl_off_t offset, int whence)
     }
     x->sent_bytes = (uint64_t)offset;
     return CURL_SEEKFUNC_OK;
+}
+
+/* Without this, a peer that has vanished would be noticed after 15 minutes of sending. */
+static int on_new_socket(void *arg, curl_socket_t fd, curlsocktype purpose)
+{
+    struct xfer *x = from_curl(arg);
+    unsigned ms = x->want.unacknowledged_ms;
+
+    (void)purpose;
+    (void)!setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+    return CURL_SOCKOPT_OK;
 }
 
 static bool address_is_admitted(struct xfer *x, const struct sockaddr *sa)
@@ -652,9 +674,9 @@ static void resume_now(struct xfer *x)
 {
     CURLcode code = CURLE_OK;
 
-    if (x->held) {
-        x->held = false;
-        code = curl_easy_pause(x->easy, CURLPAUSE_CONT); /* may call on_write */
+    if ((x->held && !x->paused) || (x->starved && x->fed)) {
+        x->held = x->starved = x->fed = false;
+        code = curl_easy_pause(x->easy, CURLPAUSE_CONT); /* may call on_write and on_curl_read */
     }
     if (x->cancelled) {
         xfer_free(x);
@@ -803,6 +825,10 @@ static void set_callbacks(struct xfer *x)
     curl_easy_setopt(c, CURLOPT_READDATA, x);
     curl_easy_setopt(c, CURLOPT_SEEKFUNCTION, on_seek);
     curl_easy_setopt(c, CURLOPT_SEEKDATA, x);
+    if (x->want.unacknowledged_ms != 0) {
+        curl_easy_setopt(c, CURLOPT_SOCKOPTFUNCTION, on_new_socket);
+        curl_easy_setopt(c, CURLOPT_SOCKOPTDATA, x);
+    }
     if (x->want.admit != NULL && x->want.proxy == NULL) {
         curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, on_socket);
         curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, x);
@@ -862,6 +888,14 @@ void xfer_resume(struct xfer *x)
 {
     if (x->paused) {
         x->paused = false;
+        kick(x);
+    }
+}
+
+void xfer_feed(struct xfer *x)
+{
+    if (x->starved) {
+        x->fed = true;
         kick(x);
     }
 }

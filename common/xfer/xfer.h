@@ -6,9 +6,9 @@
  * requested (cleartext h2 hangs in 7.88). Certificates are always checked. The environment's
  * proxies, cookies, .netrc and content decoding are not used.
  *
- * events   run on the loop, never inside xfer_start(), xfer_resume() or xfer_cancel(). on_head
- *          once, or never when it fails early; on_body any number of times; on_done exactly once
- *          and last: the xfer is gone when it returns
+ * events   run on the loop, never inside a call of this page. on_head once, or never when it fails
+ *          early; on_body any number of times; on_done exactly once and last: the xfer is gone when
+ *          it returns
  * owns     the loop borrows `base`; xfer_start() copies its parameters (but not the bytes of a
  *          body in memory)
  * threads  all on the loop's thread
@@ -38,7 +38,10 @@ struct xfer_limits {           /* a zero means the default in the comment */
     const char *user_agent;    /* "mirrord/<version>" */
 };
 
-enum xfer_method { XFER_GET, XFER_HEAD, XFER_PUT, XFER_POST, XFER_DELETE };
+enum xfer_method { XFER_GET, XFER_HEAD, XFER_PUT, XFER_POST, XFER_DELETE, XFER_PATCH };
+
+/* What body_read() returns when it has no bytes yet: it is called again after xfer_feed(). */
+#define XFER_NOT_YET PTRDIFF_MIN
 
 struct xfer_params {
     enum xfer_method method;
@@ -49,12 +52,18 @@ struct xfer_params {
     bool ranged; /* bytes=first-last, both ends inclusive */
     uint64_t range_first;
     uint64_t range_last;
-    /* The body of PUT and POST: `body`, or body_bytes from body_read(arg, offset, ...), which
-     * gives 1 to n bytes, or a negative E_* to fail. It may be called for an offset again when a
-     * kept connection turns out to be dead. */
+    /* The body of PUT, POST and PATCH: `body`, or body_bytes from body_read(arg, offset, ...),
+     * which gives 1 to n bytes, XFER_NOT_YET, or a negative E_* to fail. It may be called for an
+     * offset again when a kept connection turns out to be dead. body_bytes XFER_UNKNOWN: the body
+     * is sent chunked, and 0 is its end. */
     struct slice body;
     uint64_t body_bytes;
     ptrdiff_t (*body_read)(void *arg, uint64_t offset, void *p, size_t n);
+    /* on a connection of its own, so body_read() is never called for an offset again */
+    bool own_connection;
+    /* a peer that acknowledges nothing for so long has broken the connection; 0: the kernel's 15
+     * minutes */
+    unsigned unacknowledged_ms;
     uint64_t connect_timeout_ms; /* name, connection and TLS; 10 s */
     /* this long below idle_bytes_per_s fails it; a pause does not count; 60 s */
     unsigned idle_timeout_s;
@@ -116,6 +125,7 @@ void xfer_loop_close(struct xfer_loop **lp); /* not from an event; cancels runni
 struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_params *w,
                         const struct xfer_events *ev, void *arg);
 void xfer_resume(struct xfer *x);
+void xfer_feed(struct xfer *x);     /* body_read() has bytes, or the end, after XFER_NOT_YET */
 void xfer_cancel(struct xfer **xp); /* no event after it returns; NULL is fine */
 
 #endif

@@ -43,6 +43,7 @@ struct cluster {
     struct tree_content *trees;
     struct members *members;
     struct poker *poker; /* NULL: there is no secret */
+    struct relay *relay; /* NULL: there is no secret, or no address */
     struct cluster_sequencer *sequencer;
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
@@ -573,6 +574,9 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
         return rc;
     }
     c->members = open_members(c);
+    c->relay = set->secret != NULL && set->address != NULL
+                   ? relay_open(set->secret, c->node, c->members)
+                   : NULL;
     c->keeper = thread_start("keeper", run_keeper, c);
     c->keeps = true;
     c->checker = thread_start("cluster-check", run_checker, c);
@@ -640,7 +644,6 @@ void cluster_stop(struct cluster *c)
     stop_checker(c);
     sequencer_stop(c->sequencer);
     members_leave(c->members);
-    members_close(&c->members);
 }
 
 void cluster_close(struct cluster **cp)
@@ -652,6 +655,8 @@ void cluster_close(struct cluster **cp)
         return;
     }
     sequencer_free(&c->sequencer);
+    relay_close(&c->relay);
+    members_close(&c->members);
     poker_close(&c->poker);
     tree_content_close(&c->trees);
     origin_free(&c->origin);
@@ -687,6 +692,11 @@ bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a, 
                            .sie_s = UINT32_MAX,
                            .hint_end = LENGTH_UNKNOWN};
     return true;
+}
+
+struct relay *cluster_relay(struct cluster *c)
+{
+    return c != NULL ? c->relay : NULL;
 }
 
 bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature)

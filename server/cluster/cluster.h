@@ -30,6 +30,7 @@
 #include "server/cache/lookup.h"
 #include "server/cluster/member.h"
 #include "server/cluster/probe.h"
+#include "server/cluster/relay.h"
 #include "server/cluster/tree_content.h"
 #include "server/store/store.h"
 
@@ -65,6 +66,10 @@ void cluster_close(struct cluster **cp);
  * nowhere. Reads rows: blocks. */
 MUST_USE bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a,
                              struct lookup *out);
+
+/* Where uploads lie. NULL: this mirror stands alone, or the mirrors do not talk to each other. It
+ * lives until cluster_close(). */
+struct relay *cluster_relay(struct cluster *c);
 
 /* Whether another mirror of this cluster says that the log has this entry (poke.h). */
 MUST_USE bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature);

@@ -23,6 +23,11 @@ struct members {
     enum member_state state;
     struct member other[MEMBERS_MAX];
     size_t count;
+    struct recent { /* all that were alive within MEMBER_AWAY_MS */
+        struct member member;
+        uint64_t seen_ms; /* its latest announcement, by our clock */
+    } recent[2 * MEMBERS_MAX];
+    size_t recent_count;
 };
 
 static void key_of_node(const char *node, char key[BUCKET_KEY_ROOM])
@@ -145,6 +150,43 @@ static bool fetch_member(struct members *m, struct member *x)
     return ok;
 }
 
+/* Under the lock. */
+static void remember(struct members *m, const struct member *x, uint64_t now_ms)
+{
+    size_t i = 0;
+
+    while (i < m->recent_count && strcmp(m->recent[i].member.node, x->node) != 0) {
+        i++;
+    }
+    if (i == ARRAY_LEN(m->recent)) {
+        return;
+    }
+    if (i == m->recent_count || m->recent[i].member.written_unix_s != x->written_unix_s) {
+        m->recent[i].seen_ms = now_ms;
+    }
+    m->recent[i].member = *x;
+    m->recent_count += i == m->recent_count;
+}
+
+/* Under the lock. */
+static void note_recent(struct members *m, const struct member *x, size_t n)
+{
+    uint64_t now_ms = clock_now_ms();
+    size_t kept = 0;
+
+    for (size_t i = 0; i < m->recent_count; i++) {
+        if (m->recent[i].seen_ms + MEMBER_AWAY_MS > now_ms) {
+            m->recent[kept++] = m->recent[i];
+        }
+    }
+    m->recent_count = kept;
+    for (size_t i = 0; i < n; i++) {
+        if (x[i].alive) {
+            remember(m, &x[i], now_ms);
+        }
+    }
+}
+
 static int read_others(struct members *m, struct err *e)
 {
     struct roll *r = NEW(struct roll);
@@ -166,6 +208,7 @@ static int read_others(struct members *m, struct err *e)
         lock_take(&m->lock);
         memcpy(m->other, r->seen, kept * sizeof m->other[0]);
         m->count = kept;
+        note_recent(m, r->seen, kept);
         lock_drop(&m->lock);
     }
     free(r);
@@ -279,4 +322,32 @@ size_t members_all(struct members *m, struct member *out, size_t room)
     memcpy(out + 1, m->other, n * sizeof out[0]);
     lock_drop(&m->lock);
     return n + 1;
+}
+
+static bool has_digits(const struct member *x, struct slice digits)
+{
+    return slice_starts(slice_str(x->node), digits);
+}
+
+enum member_presence members_find(struct members *m, struct slice digits, struct member *out)
+{
+    enum member_presence found = MEMBER_UNKNOWN;
+    uint64_t now_ms = clock_now_ms();
+
+    lock_take(&m->lock);
+    for (size_t i = 0; i < m->recent_count; i++) {
+        if (has_digits(&m->recent[i].member, digits) &&
+            m->recent[i].seen_ms + MEMBER_AWAY_MS > now_ms) {
+            *out = m->recent[i].member;
+            found = MEMBER_AWAY;
+        }
+    }
+    for (size_t i = 0; i < m->count; i++) {
+        if (m->other[i].alive && has_digits(&m->other[i], digits)) {
+            *out = m->other[i];
+            found = MEMBER_ALIVE;
+        }
+    }
+    lock_drop(&m->lock);
+    return found;
 }

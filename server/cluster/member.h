@@ -27,6 +27,9 @@ enum {
     MEMBER_ADDRESS_ROOM = 128,
     MEMBER_WEIGHT_MAX = 1000,
     MEMBERS_MAX = 64,
+    /* after it was last seen alive, a node may come back: it was restarted, or stopped for a
+     * moment */
+    MEMBER_AWAY_MS = 30000,
 };
 
 enum member_state {
@@ -70,5 +73,8 @@ size_t members_others(struct members *m, struct member *out, size_t room);
 size_t members_all(struct members *m, struct member *out, size_t room);
 
 const char *member_state_name(enum member_state state);
+enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };
+/* The other node whose id begins with these digits, of those that were alive a moment ago. */
+enum member_presence members_find(struct members *m, struct slice digits, struct member *out);
 
 #endif

@@ -206,7 +206,7 @@ static struct slice method_name(enum xfer_method m)
 {
     static const struct slice name[] = {
         [XFER_GET] = {"GET", 3},   [XFER_HEAD] = {"HEAD", 4},     [XFER_PUT] = {"PUT", 3},
-        [XFER_POST] = {"POST", 4}, [XFER_DELETE] = {"DELETE", 6},
+        [XFER_POST] = {"POST", 4}, [XFER_DELETE] = {"DELETE", 6}, [XFER_PATCH] = {"PATCH", 5},
     };
 
     return name[m];

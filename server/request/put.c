@@ -5,7 +5,9 @@
 
 #include "common/base/log.h"
 #include "server/gate/gate.h"
+#include "server/cluster/cluster.h"
 #include "server/http/status.h"
+#include "server/request/relay.h"
 #include "server/request/reply.h"
 #include "server/upload/upload_reply.h"
 
@@ -366,6 +368,14 @@ static void on_upload_gone(struct request *c)
 
 void put_start(struct request *c)
 {
+    if (!relay_start(c)) {
+        put_here(c);
+    }
+}
+
+void put_here(struct request *c)
+{
+    const struct relay *relay = cluster_relay(c->serve_loop->deps->cluster);
     static const struct request_reader reader = {on_upload_data, on_upload_gone};
     struct upload_flow *f = NEW(struct upload_flow);
 
@@ -373,6 +383,7 @@ void put_start(struct request *c)
     f->uploads = c->serve_loop->deps->uploads;
     f->put = c->plan.put;
     f->put.client = c->who.client;
+    f->put.node = relay != NULL ? relay_digits(relay) : SLICE_NONE;
     f->gather = BUF_INIT(GATHER_BYTES * 2);
     f->block = BUF_INIT(GATHER_BYTES * 2);
     f->reply.body = BUF_INIT(REPLY_BYTES);

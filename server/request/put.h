@@ -13,6 +13,8 @@
 
 #include "server/request/request.h"
 
-void put_start(struct request *c); /* executes c->plan.put */
+/* Executes c->plan.put, here or on another mirror of the cluster (relay.h). */
+void put_start(struct request *c);
+void put_here(struct request *c);
 
 #endif

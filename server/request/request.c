@@ -352,7 +352,8 @@ void request_release(struct request **cp)
     if (--c->holds != 0) {
         return;
     }
-    CHECK(c->ask == NULL && c->document == NULL && c->deferred_start == NULL && c->flow == NULL);
+    CHECK(c->ask == NULL && c->document == NULL && c->deferred_start == NULL && c->flow == NULL &&
+          c->relay == NULL);
     CHECK(c->body == NULL);
     gate_release(c->serve_loop->deps->gate, &c->who);
     repo_set_release(&c->set);

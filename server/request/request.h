@@ -52,7 +52,8 @@ struct request {
     uint64_t repo_generation;       /* the repo's at the same time */
     struct document_wait *document; /* being read as a whole; or NULL */
     void (*on_document)(struct request *c, struct document *d);
-    struct buf *body; /* the request's body, while it is read; or NULL */
+    struct buf *body;          /* the request's body, while it is read; or NULL */
+    struct slice control_body; /* the same, once the plan has read it; p == NULL: it has not */
     void (*on_body)(struct request *c, int rc, struct slice body);
     struct {
         uint64_t stored_unix_s, fresh_until_unix_s;
@@ -61,6 +62,8 @@ struct request {
     const struct request_reader *reader;   /* or NULL */
     /* private to put.c: a body that is being stored; or NULL */
     struct upload_flow *flow;
+    /* private to relay.c: another mirror answers; or NULL */
+    struct relay_flow *relay;
 };
 
 /* NULL: there is no memory for it (http/body_memory.h), and x was answered with 503. */

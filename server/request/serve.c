@@ -5,6 +5,7 @@
 #include "server/request/index.h"
 #include "server/request/put.h"
 #include "server/request/refusal.h"
+#include "server/request/relay.h"
 #include "server/request/reply.h"
 #include "server/request/response.h"
 #include "server/request/tree.h"
@@ -52,7 +53,10 @@ static void on_request(void *arg, struct exchange *x)
     (void)arg;
     exchange_set_user(x, v);
     v->frontend = frontend_of(d->serve->doors, req);
-    if (gate_client(d->deps->gate, req, &behind)) {
+    if (!relay_accept(d, x, v)) {
+        return;
+    }
+    if (!v->relayed && gate_client(d->deps->gate, req, &behind)) {
         exchange_forwarded(x, &behind.peer, behind.tls, behind.host);
     }
     if (exchange_is_spare(x) && (v->frontend->vital == NULL || !v->frontend->vital(req))) {
@@ -86,6 +90,7 @@ static bool admit(void *arg)
 
 static void on_control_body(struct request *c, int rc, struct slice body)
 {
+    c->control_body = body;
     plan_run_body(&c->run, rc, body);
 }
 
@@ -181,7 +186,7 @@ static bool pass_request_gate(struct serve_loop *d, struct exchange *x, struct r
     if (refuse_cross_site(x, req, d->set->conf->public_url)) {
         return false;
     }
-    if (!ours || v->frontend->counted(req)) {
+    if (!v->relayed && (!ours || v->frontend->counted(req))) { /* else it was counted there */
         gate_spend(d->deps->gate, &v->who, req->peer, d->loop->now_ms, &g);
     }
     if (!g.pass) {

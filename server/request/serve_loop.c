@@ -6,6 +6,7 @@
 #include "server/plan/run.h"
 #include "server/request/rendering.h"
 #include "server/request/blob_batch.h"
+#include "server/request/relay.h"
 
 enum {
     RESPONSE_CACHE_ENTRIES = 8192,
@@ -114,6 +115,7 @@ static void empty_when_quiet(struct serve_loop *k)
         return;
     }
     response_cache_close(&k->cached_response);
+    relay_loop_close(&k->relays);
     repo_set_release(&k->set);
     lock_take(&q->lock);
     if (--q->left == 0) {

@@ -16,6 +16,7 @@ struct serve_loop;
 struct frontend;
 struct planner;
 struct quiet;
+struct xfer_loop;
 struct serve {
     struct serve_deps deps;
     struct renderings *renderings;
@@ -31,8 +32,9 @@ struct serve_loop { /* loop->local */
     struct repo_set *set; /* held */
     struct response_cache *cached_response;
     struct planner *planner;
-    unsigned flows;      /* uploads under way, which still use the disk pool */
-    struct quiet *quiet; /* waits for the last of them; NULL: nobody waits */
+    struct xfer_loop *relays; /* to other mirrors of the cluster; NULL: there was none yet */
+    unsigned flows;           /* uploads under way, which still use the disk pool or `relays` */
+    struct quiet *quiet;      /* waits for the last of them; NULL: nobody waits */
     /* Counts calls of response_cache_forget(): an answer that was resolved before the last call may
      * not be added after it. */
     uint64_t generation;
@@ -44,6 +46,7 @@ struct request_log {
     struct repo *repo;               /* NULL: a path of ours */
     enum cache_state state;
     bool cached;                             /* `state` is set */
+    bool relayed;                            /* another mirror has passed it on (relay.h) */
     struct principal who;                    /* released at the end */
     struct pace *pace;                       /* held until the end; NULL: no limit */
     struct cached_response *cached_response; /* held until the end */

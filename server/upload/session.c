@@ -118,7 +118,7 @@ bool session_row_is_upload_grant(struct slice row)
     return row.n != 0 && row.p[0] == 2;
 }
 
-static int id_new(char id[UPLOAD_ID + 1], struct err *e)
+static int id_new(struct slice node, char id[UPLOAD_ID + 1], struct err *e)
 {
     uint8_t raw[UPLOAD_ID / 2];
 
@@ -128,6 +128,9 @@ static int id_new(char id[UPLOAD_ID + 1], struct err *e)
     for (size_t i = 0; i < sizeof raw; i++) {
         snprintf(id + 2 * i, 3, "%02x", raw[i]);
     }
+    if (node.n != 0) {
+        memcpy(id, node.p, min_u64(node.n, UPLOAD_ID / 2));
+    }
     return 0;
 }
 
@@ -136,7 +139,7 @@ bool session_new(const struct put *p, bool upload_grant, uint64_t now_unix_s, st
 {
     *s = (struct session){
         .row = BUF_INIT(4096), .upload_grant = upload_grant, .begun_unix_s = now_unix_s};
-    *rc = id_new(s->id, e);
+    *rc = id_new(p->node, s->id, e);
     if (*rc != 0) {
         return false;
     }

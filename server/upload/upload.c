@@ -337,9 +337,10 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
 struct put put_copy(const struct put *p, struct arena *a)
 {
     struct put c = *p;
-    struct slice *texts[] = {&c.repo,       &c.name,     &c.path,        &c.upload_id,
-                             &c.branch,     &c.to,       &c.location,    &c.note.author,
-                             &c.note.title, &c.ref.name, &c.ref.message, &c.note.message};
+    struct slice *texts[] = {&c.repo,        &c.name,       &c.path,     &c.upload_id,
+                             &c.node,        &c.branch,     &c.to,       &c.location,
+                             &c.note.author, &c.note.title, &c.ref.name, &c.ref.message,
+                             &c.note.message};
 
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         *texts[i] = arena_copy(a, *texts[i]);

@@ -98,6 +98,7 @@ struct put {
     enum put_kind kind;
     uint64_t client; /* http/principal.h; 0: the program itself */
     struct slice repo, name, path, upload_id;
+    struct slice node;   /* the digits with which the ids of new uploads begin; n == 0: any */
     struct slice branch; /* the branch to publish on; p == NULL or "": the head */
     struct note note;    /* of the resulting version */
     struct ref ref;      /* PUT_REF_* */

@@ -449,6 +449,9 @@ static void drain(struct daemon *d)
     log_info("daemon.draining", "at_most_ms=%" PRIu32, rs->conf->drain_ms);
     lock_init(&dr.lock, LOCK_LEAF);
     cond_init(&dr.over);
+    if (d->cluster != NULL) {
+        cluster_leave(d->cluster);
+    }
     lock_take(&d->lifecycle->reloading); /* a reload under way ends first, none begins after */
     d->lifecycle->draining = true;
     http_server_drain(d->http, rs->conf->drain_ms, drained, &dr);
@@ -609,14 +612,19 @@ int daemon_run(struct daemon *d, struct err *e)
         } else if (sig == SIGTERM || sig == SIGINT) {
             break;
         }
+        if (d->cluster != NULL && cluster_must_end(d->cluster, &trouble)) {
+            log_error("cluster.cloned", "why=\"%s\"", trouble.text);
+            break;
+        }
         if (must_restart(d, started_ms) && !store_healthy(d->store, &trouble)) {
             log_error("daemon.must_restart", "why=\"%s\"", trouble.text);
             break;
         }
     }
     drain(d);
-    return trouble.code == 0
-               ? 0
+    return trouble.code == 0 ? 0
+           : trouble.code == E_CONFIG
+               ? err_set(e, E_CONFIG, "%s", trouble.text)
                : err_set(e, E_IO,
                          "the store cannot be written until it is opened again; restart mirrord "
                          "(%.300s)",

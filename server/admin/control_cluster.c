@@ -1,11 +1,15 @@
 /* Verbs about the cluster of which this mirror is one: cluster.status, cluster.nodes,
- * cluster.check. */
+ * cluster.drain, cluster.check. */
 #include <stdlib.h>
+#include <time.h>
 
+#include "common/base/log.h"
+#include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/sample.h"
 #include "server/admin/talk.h"
 #include "server/admin/trouble.h"
+#include "server/upload/upload.h"
 
 /* --- cluster.status --- */
 
@@ -37,6 +41,7 @@ void cluster_members(const struct sample *s, bool whole, struct buf *out)
     if (whole) {
         private_members(c, out);
     }
+    jwrite_str(out, "member", member_state_name(c->member));
     jwrite_u64(out, "checked_unix_s", c->checked.at_unix_s);
     jwrite_u64(out, "since_unix_s", c->since_unix_s);
     jwrite_u64(out, "entries", c->applied);
@@ -76,7 +81,7 @@ int verb_cluster_status(struct talk *t, struct err *e)
 
 static const char *state_of_node(const struct member *x)
 {
-    return x->alive ? member_state_name(x->state) : "silent";
+    return x->alive || x->state == MEMBER_LEFT ? member_state_name(x->state) : "silent";
 }
 
 static void member_row(struct talk *t, const struct member *x, bool this, uint64_t newest)
@@ -139,6 +144,71 @@ void cluster_nodes_json(struct cluster *c, struct buf *out)
     jwrite_close(out, ']');
     jwrite_close(out, '}');
     free(node);
+}
+
+/* --- cluster.drain --- */
+
+enum { LOOK_MS = 200, DRAIN_MS = 60000 };
+
+/* What would be cut off by a stop. */
+static size_t under_way(const struct talk *t)
+{
+    struct cluster_status c;
+
+    cluster_status(t->deps->cluster, &c);
+    return uploads_under_way(t->deps->hub->uploads) + c.commits_waiting;
+}
+
+static int wait_for_uploads(struct talk *t, uint64_t limit_ms, struct err *e)
+{
+    const struct timespec look = {.tv_nsec = LOOK_MS * 1000000L};
+    uint64_t end_ms = clock_now_ms() + limit_ms;
+    size_t most = under_way(t), left = most;
+
+    while (left != 0 && clock_now_ms() < end_ms) {
+        if (talk_progress(t, most - min_u64(most, left), most) != 0) {
+            return err_set(e, E_CANCELLED, "the client left; the mirror goes on leaving");
+        }
+        nanosleep(&look, NULL);
+        left = under_way(t);
+        most = max_u64(most, left);
+    }
+    return left == 0 ? 0
+                     : err_set(e, E_TIMEOUT,
+                               "%zu %s not ended; the mirror is leaving, and still answers them: "
+                               "wait again, or stop it",
+                               left, left == 1 ? "upload has" : "uploads have");
+}
+
+static int drain_node(struct talk *t, struct err *e)
+{
+    struct lifecycle *l = t->deps->lifecycle;
+    int rc;
+
+    l->leaving = true;
+    cluster_leave(t->deps->cluster);
+    log_info("cluster.leaving", "uploads=%zu", under_way(t));
+    rc = wait_for_uploads(t, talk_number(t, "timeout_ms", DRAIN_MS), e);
+    if (rc == 0 && l->leaving) { /* nobody has taken it back */
+        cluster_withdraw(t->deps->cluster);
+        log_info("cluster.left", "node may be stopped");
+    }
+    return rc;
+}
+
+int verb_cluster_drain(struct talk *t, struct err *e)
+{
+    if (t->deps->cluster == NULL) {
+        return err_set(e, E_UNSUPPORTED,
+                       "this mirror stands alone, so there is nothing to leave; stop it");
+    }
+    if (talk_flag(t, "off")) {
+        t->deps->lifecycle->leaving = false;
+        cluster_serve(t->deps->cluster);
+        log_info("cluster.stays", "node serves again");
+        return 0;
+    }
+    return drain_node(t, e);
 }
 
 /* --- cluster.check --- */

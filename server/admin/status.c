@@ -243,6 +243,7 @@ void status_json(const struct admin_deps *deps, struct slice base_url, bool whol
     jwrite_bool(out, "ready", deps->lifecycle->ready && s.healthy);
     trouble_json(&s, whole, NULL, out);
     jwrite_bool(out, "draining", deps->lifecycle->draining);
+    jwrite_bool(out, "leaving", deps->lifecycle->leaving);
     jwrite_open(out, "reload", '{');
     jwrite_bool(out, "ok", deps->lifecycle->reload_ok);
     jwrite_u64(out, "count", deps->lifecycle->reloads);

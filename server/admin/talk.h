@@ -109,6 +109,7 @@ void talk_keep(struct talk *t, void *kept, void (*drop)(void *kept));
     VERB("upstream.check", verb_upstream_check)                                                    \
     VERB("cluster.status", verb_cluster_status)                                                    \
     VERB("cluster.nodes", verb_cluster_nodes)                                                      \
+    VERB("cluster.drain", verb_cluster_drain)                                                      \
     VERB("cluster.check", verb_cluster_check)
 
 #define VERB(name, function) int function(struct talk *t, struct err *e);

@@ -531,7 +531,8 @@ static int open_origin(struct cluster *c, struct err *e)
 
 static struct members *open_members(struct cluster *c)
 {
-    struct members_settings set = {.bucket = c->bucket, .applied = on_applied_asked, .arg = c};
+    struct members_settings set = {
+        .bucket = c->bucket, .boot = random_u64(), .applied = on_applied_asked, .arg = c};
 
     snprintf(set.self.node, sizeof set.self.node, "%s", c->node);
     snprintf(set.self.address, sizeof set.self.address, "%s",
@@ -604,6 +605,31 @@ void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n),
 void cluster_serve(struct cluster *c)
 {
     members_set_state(c->members, MEMBER_READY);
+}
+
+void cluster_leave(struct cluster *c)
+{
+    members_set_state(c->members, MEMBER_LEAVING);
+}
+
+void cluster_withdraw(struct cluster *c)
+{
+    members_set_state(c->members, MEMBER_LEFT);
+}
+
+bool cluster_must_end(struct cluster *c, struct err *why)
+{
+    char address[MEMBER_ADDRESS_ROOM];
+
+    if (!members_is_cloned(c->members, address)) {
+        return false;
+    }
+    err_set(why, E_CONFIG,
+            "another mirror%s%s runs with the id of this one, %s: one state_dir is a copy of the "
+            "other; give one of the two an empty state_dir",
+            address[0] != '\0' ? " at " : "", address, c->node);
+    sequencer_refuse(c->sequencer, why);
+    return true;
 }
 
 size_t cluster_nodes(struct cluster *c, struct member *out, size_t room)
@@ -755,6 +781,7 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
                                    .commits_waiting = q.waiting};
     out->fresh = out->lag_ms <= c->set.stale_after_ms;
     memcpy(out->node, c->node, sizeof out->node);
+    out->member = members_state(c->members);
     bucket_stats(c->bucket, &out->bucket);
     bucket_stats(c->content, &out->bucket);
     tree_content_stats(c->trees, &out->content);

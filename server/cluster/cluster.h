@@ -58,6 +58,13 @@ void cluster_on_row(struct cluster *c, void (*on_row)(void *arg, enum table t, s
 void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n), void *arg);
 /* From now on this mirror answers clients, and the others may rely on it. */
 void cluster_serve(struct cluster *c);
+/* The other mirrors and those who choose one learn that this one is about to leave. cluster_serve()
+ * takes it back. */
+void cluster_leave(struct cluster *c);
+/* It is not announced any more. It still answers. */
+void cluster_withdraw(struct cluster *c);
+/* Whether the process must end: another mirror runs with this one's id. The code is E_CONFIG. */
+bool cluster_must_end(struct cluster *c, struct err *why);
 void cluster_stop(struct cluster *c); /* NULL is fine */
 void cluster_close(struct cluster **cp);
 
@@ -99,6 +106,7 @@ struct cluster_checked {
 struct cluster_status {
     const char *place; /* of the bucket */
     char node[33];     /* hex */
+    enum member_state member;
     enum cluster_state state;
     struct err why;         /* of AWAY, IN_DOUBT and STOPPED */
     uint64_t failures;      /* in a row, of requests to the log */

@@ -1,5 +1,6 @@
 #include "server/cluster/member.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,16 +12,37 @@
 
 #define PREFIX "node/"
 
-enum { DOCUMENT_BYTES = 4096, DOCUMENT_VALUES = 64, LISTED_MAX = 10000, LOST_S = 24 * 3600 };
+enum {
+    DOCUMENT_BYTES = 4096,
+    DOCUMENT_VALUES = 64,
+    LISTED_MAX = 10000,
+    LOST_S = 24 * 3600,
+    BOOT_ROOM = 17,
+    CLONE_CHANGES = 2
+};
+
+/* What the object of this node says, if another boot wrote it. */
+struct foreign {
+    char boot[BOOT_ROOM]; /* "": none has */
+    uint64_t beat;
+    uint64_t since_ms; /* so it has been, for us */
+    unsigned changes;
+    char address[MEMBER_ADDRESS_ROOM];
+};
 
 struct members {
     struct members_settings set;
     pthread_t thread;
     bool has_left;
+    /* The thread's own: */
+    uint64_t beat;
+    bool written; /* the object is there, and ours */
+    struct foreign foreign;
     struct lock lock; /* LOCK_MEMBERS; guards what follows */
     struct cond wake;
     bool closing, changed; /* changed: the state, and it is to be announced */
     enum member_state state;
+    char cloned[MEMBER_ADDRESS_ROOM + 1]; /* "@" and the other one's address; "": it is not */
     struct member other[MEMBERS_MAX];
     size_t count;
     struct recent { /* all that were alive within MEMBER_AWAY_MS */
@@ -37,8 +59,10 @@ static void key_of_node(const char *node, char key[BUCKET_KEY_ROOM])
 
 /* --- states --- */
 
-static const char *const states[] = {
-    [MEMBER_JOINING] = "joining", [MEMBER_READY] = "ready", [MEMBER_LEAVING] = "leaving"};
+static const char *const states[] = {[MEMBER_JOINING] = "joining",
+                                     [MEMBER_READY] = "ready",
+                                     [MEMBER_LEAVING] = "leaving",
+                                     [MEMBER_LEFT] = "left"};
 
 const char *member_state_name(enum member_state state)
 {
@@ -57,36 +81,136 @@ static enum member_state state_of(struct slice name)
     return MEMBER_READY;
 }
 
-static enum member_state own_state(struct members *m)
+enum member_state members_state(struct members *m)
 {
     enum member_state state;
 
     lock_take(&m->lock);
     state = m->state;
-    m->changed = false;
     lock_drop(&m->lock);
     return state;
 }
 
-/* --- this node --- */
+/* --- whose object is it? --- */
 
-static int announce(struct members *m, struct err *e)
+static void copy_text(struct slice text, char *out, size_t room)
+{
+    snprintf(out, room, "%.*s", (int)(text.n < room ? text.n : 0), text.p);
+}
+
+static void boot_text(const struct members *m, char out[BOOT_ROOM])
+{
+    snprintf(out, BOOT_ROOM, "%016" PRIx64, m->set.boot);
+}
+
+static void note_clone(struct members *m)
+{
+    lock_take(&m->lock);
+    snprintf(m->cloned, sizeof m->cloned, "@%s", m->foreign.address);
+    lock_drop(&m->lock);
+}
+
+/* True: it may be overwritten. */
+static bool judge_foreign(struct members *m, const struct foreign *now)
+{
+    struct foreign *was = &m->foreign;
+    uint64_t now_ms = clock_now_ms();
+
+    if (strcmp(was->boot, now->boot) == 0 && was->beat == now->beat) {
+        return now_ms - was->since_ms > 2 * m->set.beat_ms + m->set.beat_ms / 5;
+    }
+    was->changes = was->boot[0] != '\0' ? was->changes + 1 : 0;
+    memcpy(was->boot, now->boot, sizeof was->boot);
+    memcpy(was->address, now->address, sizeof was->address);
+    was->beat = now->beat;
+    was->since_ms = now_ms;
+    if (was->changes == CLONE_CHANGES) {
+        note_clone(m);
+    }
+    return false;
+}
+
+/* One that cannot be read is of another version, and says nothing. */
+static bool may_overwrite(struct members *m, struct slice doc)
+{
+    json_t *o = jread_parse(doc, 0, DOCUMENT_VALUES);
+    struct foreign now = {0};
+    char mine[BOOT_ROOM];
+    bool yes;
+
+    boot_text(m, mine);
+    copy_text(jread_text(o, "boot"), now.boot, sizeof now.boot);
+    copy_text(jread_text(o, "address"), now.address, sizeof now.address);
+    jread_u64(o, "beat", &now.beat);
+    yes = now.boot[0] == '\0' || strcmp(now.boot, mine) == 0 || judge_foreign(m, &now);
+    json_decref(o);
+    return yes;
+}
+
+static int look_at_own(struct members *m, bool *ours, struct err *e)
 {
     struct buf doc = BUF_INIT(DOCUMENT_BYTES);
     char key[BUCKET_KEY_ROOM];
     int rc;
 
+    key_of_node(m->set.self.node, key);
+    rc = bucket_get(m->set.bucket, key, &doc, e);
+    *ours = rc == E_NOTFOUND || (rc == 0 && may_overwrite(m, buf_slice(&doc)));
+    buf_free(&doc);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+/* --- this node --- */
+
+static int withdraw(struct members *m, struct err *e)
+{
+    char key[BUCKET_KEY_ROOM];
+    int rc;
+
+    key_of_node(m->set.self.node, key);
+    rc = bucket_delete(m->set.bucket, key, e);
+    m->written = m->written && rc != 0;
+    return rc;
+}
+
+static int write_own(struct members *m, enum member_state state, struct err *e)
+{
+    struct buf doc = BUF_INIT(DOCUMENT_BYTES);
+    char key[BUCKET_KEY_ROOM], boot[BOOT_ROOM];
+    int rc;
+
+    boot_text(m, boot);
     jwrite_open(&doc, NULL, '{');
     jwrite_str(&doc, "address", m->set.self.address);
     jwrite_str(&doc, "version", m->set.self.version);
-    jwrite_str(&doc, "state", member_state_name(own_state(m)));
+    jwrite_str(&doc, "state", member_state_name(state));
     jwrite_u64(&doc, "weight", m->set.self.weight);
     jwrite_u64(&doc, "applied", m->set.applied(m->set.arg));
+    jwrite_str(&doc, "boot", boot);
+    jwrite_u64(&doc, "beat", ++m->beat);
     jwrite_close(&doc, '}');
     key_of_node(m->set.self.node, key);
     rc = bucket_put(m->set.bucket, key, buf_slice(&doc), e);
+    m->written = m->written || rc == 0;
     buf_free(&doc);
     return rc;
+}
+
+static int announce(struct members *m, struct err *e)
+{
+    enum member_state state = members_state(m);
+    bool ours;
+    int rc;
+
+    if (state == MEMBER_LEFT && !m->written) {
+        return 0;
+    }
+    rc = look_at_own(m, &ours, e);
+    if (rc != 0 || !ours) {
+        m->written = m->written && rc != 0;
+        return rc;
+    }
+    return state == MEMBER_LEFT ? withdraw(m, e) : write_own(m, state, e);
 }
 
 /* --- the others --- */
@@ -116,11 +240,6 @@ static int on_listed_node(void *arg, const struct bucket_key *k)
         snprintf(x->node, sizeof x->node, "%s", node);
     }
     return 0;
-}
-
-static void copy_text(struct slice text, char *out, size_t room)
-{
-    snprintf(out, room, "%.*s", (int)(text.n < room ? text.n : 0), text.p);
 }
 
 static bool read_member(struct slice doc, struct member *x)
@@ -224,8 +343,12 @@ static void *run_members(void *arg)
 
     while (!closing) {
         struct err e = {0};
-        int rc = announce(m, &e);
+        int rc;
 
+        lock_take(&m->lock);
+        m->changed = false;
+        lock_drop(&m->lock);
+        rc = announce(m, &e);
         rc = rc != 0 ? rc : read_others(m, &e);
         if (rc != 0 && rc != E_CANCELLED) {
             log_debug("cluster.members", "why=\"%s\"", e.text);
@@ -262,9 +385,19 @@ void members_set_state(struct members *m, enum member_state state)
     lock_drop(&m->lock);
 }
 
+bool members_is_cloned(struct members *m, char address[MEMBER_ADDRESS_ROOM])
+{
+    bool yes;
+
+    lock_take(&m->lock);
+    yes = m->cloned[0] != '\0';
+    snprintf(address, MEMBER_ADDRESS_ROOM, "%s", yes ? m->cloned + 1 : "");
+    lock_drop(&m->lock);
+    return yes;
+}
+
 void members_leave(struct members *m)
 {
-    char key[BUCKET_KEY_ROOM];
     struct err e = {0};
 
     if (m == NULL || m->has_left) {
@@ -276,8 +409,7 @@ void members_leave(struct members *m)
     cond_signal(&m->wake);
     lock_drop(&m->lock);
     pthread_join(m->thread, NULL);
-    key_of_node(m->set.self.node, key);
-    if (bucket_delete(m->set.bucket, key, &e) != 0) {
+    if (m->written && withdraw(m, &e) != 0) {
         log_debug("cluster.members", "why=\"%s\"", e.text);
     }
 }
@@ -318,6 +450,7 @@ size_t members_all(struct members *m, struct member *out, size_t room)
     out[0].applied = m->set.applied(m->set.arg);
     lock_take(&m->lock);
     out[0].state = m->state;
+    out[0].alive = m->state != MEMBER_LEFT;
     n = min_u64(m->count, room - 1);
     memcpy(out + 1, m->other, n * sizeof out[0]);
     lock_drop(&m->lock);

@@ -3,13 +3,18 @@
  * Each node writes node/<id> every beat, and reads what the others have written:
  *
  *   {"address": "http://10.0.0.1:8080", "version": "0.1.0", "state": "ready", "weight": 1,
- *    "applied": 1234}
+ *    "applied": 1234, "boot": "5d1c...", "beat": 17}
  *
- *   joining ──> ready <──> leaving ──> (the object is removed)
+ *   joining ──> ready <──> leaving ──> left (the object is removed)
+ *                 ^______________________/
  *
  * A node is alive while the bucket's own clock says that its object is younger than MEMBER_DEAD_S.
  * The clocks of nodes do not count. The list may lag: it serves to find nodes, and nothing that
  * must be right depends on it.
+ *
+ * A node that finds another boot's words under its own id leaves them alone until they have not
+ * changed for two beats: they are of its own past. If they change twice, another mirror writes
+ * them, and one of the two has a copy of the other's state_dir: members_is_cloned().
  *
  * owns     a thread; borrows the bucket
  * threads  any but for open and close
@@ -36,6 +41,7 @@ enum member_state {
     MEMBER_JOINING, /* it does not answer clients yet */
     MEMBER_READY,
     MEMBER_LEAVING, /* it answers, but new requests should go to others */
+    MEMBER_LEFT,    /* likewise, and it is not announced any more */
 };
 
 struct member {
@@ -55,6 +61,7 @@ struct members;
 struct members_settings {
     struct bucket *bucket;
     struct member self; /* node, address, version, weight; it begins as MEMBER_JOINING */
+    uint64_t boot;      /* random, of each start */
     uint64_t beat_ms;   /* 0: MEMBER_BEAT_MS */
     uint64_t (*applied)(void *arg);
     void *arg;
@@ -63,6 +70,9 @@ struct members_settings {
 struct members *members_open(const struct members_settings *set);
 /* Announces another state, at once. */
 void members_set_state(struct members *m, enum member_state state);
+enum member_state members_state(struct members *m);
+/* Another mirror announces itself under the id of this one; *address gets where, or "". */
+bool members_is_cloned(struct members *m, char address[MEMBER_ADDRESS_ROOM]);
 /* Ends the announcements, and removes this node's object if the bucket answers. A second call and
  * NULL are fine. */
 void members_leave(struct members *m);

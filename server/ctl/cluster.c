@@ -2,6 +2,9 @@
 #include <stdio.h>
 
 #include "common/codec/jwrite.h"
+#include "common/codec/progress.h"
+#include "common/codec/units.h"
+#include "common/os/clock.h"
 #include "server/ctl/ctl.h"
 
 int ctl_cluster_status(struct ctl *c, struct err *e)
@@ -44,6 +47,45 @@ int ctl_cluster_nodes(struct ctl *c, struct err *e)
 
     if (rc == 0 && get_bool(ok, "alone")) {
         say(c, "this mirror stands alone: its configuration has no cluster section\n");
+    }
+    json_decref(ok);
+    return rc;
+}
+
+/* --- drain --- */
+
+static void on_drain_progress(void *arg, uint64_t done, uint64_t total)
+{
+    progress_draw(arg, done, total, clock_now_ms());
+}
+
+int ctl_cluster_drain(struct ctl *c, struct err *e)
+{
+    const char *timeout = option_text(c, "--timeout");
+    json_t *req = request("cluster.drain"), *ok = NULL;
+    bool off = option_given(c, "--off");
+    struct progress *bar;
+    uint64_t ms;
+    int rc;
+
+    if (timeout != NULL && !span_parse(slice_str(timeout), &ms)) {
+        json_decref(req);
+        return err_set(e, E_USAGE, "--timeout \"%s\" is no time; write 5m or 90s", timeout);
+    }
+    json_object_set_new(req, "off", json_boolean(off));
+    if (timeout != NULL) {
+        json_object_set_new(req, "timeout_ms", json_integer((json_int_t)ms));
+    }
+    bar = c->json || c->quiet ? NULL : progress_open("uploads");
+    progress_counts(bar, "uploads");
+    rc = ask(c, req, NULL, on_drain_progress, bar, &ok, e);
+    progress_close(&bar);
+    if (rc == 0 && c->json) {
+        print_json(ok);
+    } else if (rc == 0) {
+        say(c,
+            off ? "the mirror stays in the cluster\n"
+                : "no upload is under way, and /readyz answers 503: the mirror may be stopped\n");
     }
     json_decref(ok);
     return rc;

@@ -76,9 +76,10 @@ static void say_certificates(struct ctl *c, const json_t *certificates)
 
 static const char *state_word(const json_t *status)
 {
-    return get_bool(status, "draining") ? "draining"
-           : get_bool(status, "ready")  ? "serving"
-                                        : "not ready";
+    return get_bool(status, "draining")  ? "draining"
+           : get_bool(status, "leaving") ? "leaving"
+           : get_bool(status, "ready")   ? "serving"
+                                         : "not ready";
 }
 
 /* What an origin wrote must not steer the terminal. */

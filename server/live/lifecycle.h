@@ -1,4 +1,4 @@
-/* lifecycle.h - the state of the daemon: ready, draining; and how its last reload ended.
+/* lifecycle.h - the state of the daemon: ready, leaving, draining; and how its last reload ended.
  *
  * threads  any */
 #ifndef SERVER_LIVE_LIFECYCLE_H
@@ -12,6 +12,7 @@ struct lifecycle {
     uint64_t started_unix_s;
     _Atomic bool ready;    /* listeners are open */
     _Atomic bool draining; /* it stops when all transfers are complete */
+    _Atomic bool leaving;  /* its cluster: it answers, but new requests should go elsewhere */
     /* held for a whole reload: what a reload reads does not change in the meantime */
     struct lock reloading;
     _Atomic uint64_t reloads, reload_ok_unix_s;

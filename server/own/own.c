@@ -476,6 +476,8 @@ static void answer_ready(struct serve_loop *d, struct exchange *x)
     store_space(d->deps->store, &space);
     if (d->deps->own->lifecycle->draining) {
         refuse(x, 503, "draining: this server is stopping\n");
+    } else if (d->deps->own->lifecycle->leaving) {
+        refuse(x, 503, "leaving: this mirror is about to leave its cluster\n");
     } else if (!store_healthy(d->deps->store, &why)) {
         refuse(x, 503, "the store has failed: %s\n", why.text);
     } else {

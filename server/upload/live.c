@@ -524,6 +524,16 @@ struct uploads *uploads_open(struct store *s)
     return u;
 }
 
+size_t uploads_under_way(struct uploads *u)
+{
+    size_t sessions;
+
+    lock_take(&u->lock);
+    sessions = HASH_COUNT(u->live) - u->finished_count;
+    lock_drop(&u->lock);
+    return max_u64(sessions, atomic_load(&u->bodies));
+}
+
 void uploads_limit(struct uploads *u, uint32_t client_sessions, uint64_t client_bytes)
 {
     atomic_store(&u->client_sessions, client_sessions);

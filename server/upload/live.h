@@ -61,6 +61,7 @@ struct uploads {
     unsigned finished_count;    /* of `live`: open only for what they keep */
     struct client_use *clients; /* that have sessions */
     struct list writers;
+    _Atomic size_t bodies; /* open sinks */
     /* Objects that come in parts (parts.h), the most recently used first. */
     struct list multipart_uploads;
     unsigned multipart_uploads_count;

@@ -16,6 +16,7 @@
 #define UNKNOWN UINT64_MAX
 
 struct upload_sink {
+    bool counted; /* among the bodies that are arriving */
     struct uploads *u;
     struct arena arena; /* strings of put */
     struct put put;
@@ -38,6 +39,9 @@ static void sink_free(struct upload_sink **kp)
     *kp = NULL;
     if (k == NULL) {
         return;
+    }
+    if (k->counted) {
+        atomic_fetch_sub(&k->u->bodies, 1);
     }
     if (k->arg != NULL) {
         k->ops->close(k->arg);
@@ -268,6 +272,8 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
         rc = open_sink_file(k, reply, e);
     }
     if (rc == 0 && reply->status == 0) {
+        k->counted = true;
+        atomic_fetch_add(&u->bodies, 1);
         *out = k;
         return 0;
     }

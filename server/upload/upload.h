@@ -159,6 +159,9 @@ void uploads_close(struct uploads **up);
 /* The number of sessions that a client may have open (256 by default) and the bytes in them; 0: a
  * quarter of the quota. */
 void uploads_limit(struct uploads *u, uint32_t client_sessions, uint64_t client_bytes);
+/* Sessions that were begun since the start and have not finished, or bodies that are arriving,
+ * whichever are more. */
+size_t uploads_under_way(struct uploads *u);
 /* Called once, on its pool thread, by a body that finds no space, before it answers 507. Returns 0
  * when there is room now. */
 void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes),

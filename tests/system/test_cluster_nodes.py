@@ -1,13 +1,15 @@
 """Which mirrors a cluster has: mirrorctl cluster nodes, and the list for agents."""
 import json
-import os
+import shutil
 import signal
+import socket
+import subprocess
 import time
 
 import pytest
 
-from harness.bucket import Bucket, Fault
-from harness.mirrord import free_port, until
+from harness.bucket import Bucket
+from harness.mirrord import BUILD, SLOW, free_port, until
 
 REPO = 'repo "models" { protocol = "hosted" }'
 
@@ -96,3 +98,104 @@ def test_no_cluster_has_no_nodes(mirrord):
     assert m.get("/-/cluster/nodes").status == 404
     assert m.ctl("cluster", "nodes").stdout.endswith("this mirror stands alone: its configuration has no cluster section\n")
     assert nodes(m) == []
+
+
+# --- leaving ---
+
+def begin(m, token):
+    begun = m.put("/models/me/gpt/-/uploads", b"", method="POST", token=token)
+    assert begun.status == 201
+    return begun["location"]
+
+
+def end(m, token, upload):
+    assert m.put(f"{upload}/y", b"y", token=token).status == 201
+    assert m.put(f"{upload}/commit", b"", method="POST", token=token).status == 201
+
+def test_a_drain(node, bucket):
+    """Balancers and agents hear of it, uploads end, and the mirror answers until it is stopped."""
+    a, b = node(), node()
+    heard(b, ["ready", "ready"])
+    token = a.token("ci", "publish:models/*")
+    open_upload = begin(a, token)
+    drain = subprocess.Popen([BUILD / "mirrorctl", "--socket", a.socket, "cluster", "drain", "--timeout", "1h"], stdout=subprocess.PIPE, text=True)
+    until(lambda: a.get("/readyz").status == 503)
+    assert a.get("/readyz").body.startswith(b"leaving") and a.metric("mirrord_ready") == 0
+    heard(b, ["leaving", "ready"])
+    assert (a.address, "leaving") in for_agents(a) and (a.address, "leaving") in for_agents(b)
+    assert a.put("/models/me/gpt/x", b"still", token=token).status == 201 and drain.poll() is None
+    end(a, token, open_upload)
+    assert drain.wait(timeout=120 * SLOW) == 0 and "may be stopped" in drain.stdout.read()
+    heard(b, ["ready"])
+    assert [n["state"] for n in nodes(a)][0] == "left" and for_agents(a) == [(b.address, "ready")]
+    assert a.get("/models/me/gpt/x").body == b"still" and a.get("/readyz").status == 503
+    a.stop()
+    a.start()
+    heard(b, ["ready", "ready"])
+    assert a.get("/readyz").status == 200
+
+
+def test_a_drain_that_is_not_waited_for(node, bucket):
+    """An upload that nobody ends does not hold it up for ever, and a drain can be taken back."""
+    a, b = node(), node()
+    token = a.token("ci", "publish:models/*")
+    open_upload = begin(a, token)
+    done = a.ctl("cluster", "drain", "--timeout", "1s", "--json", check=False)
+    assert done.returncode == 75 and "1 upload has not ended" in done.stderr + done.stdout, done
+    assert a.get("/readyz").status == 503
+    heard(b, ["leaving", "ready"])
+    a.ctl("cluster", "drain", "--off")
+    assert a.get("/readyz").status == 200
+    heard(b, ["ready", "ready"])
+    end(a, token, open_upload)
+    a.ctl("cluster", "drain")
+    heard(b, ["ready"])
+    a.ctl("cluster", "drain", "--off")
+    heard(b, ["ready", "ready"])
+
+
+def test_a_stop_is_announced(node, bucket):
+    """SIGTERM: the others hear that it leaves while it still answers, and nothing of it stays in the bucket."""
+    a, b = node(conf='drain = "1h"'), node()
+    token = a.token("ci", "publish:models/*")
+    with socket.create_connection(a.address[7:].split(":")) as s:
+        s.sendall(f"PUT /models/me/gpt/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 5\r\n\r\nby".encode())
+        until(lambda: a.metric("mirrord_http_connections") >= 1)
+        heard(b, ["ready", "ready"])
+        a.child.send_signal(signal.SIGTERM)
+        heard(b, ["leaving", "ready"])
+        s.sendall(b"tes")
+        assert s.recv(1000).startswith(b"HTTP/1.1 201")
+    assert a.child.wait(timeout=120 * SLOW) == 0
+    heard(b, ["ready"])
+    assert len(bucket.under("node/")) == 1
+
+
+# --- a copy ---
+
+def boots(bucket):
+    return [json.loads(raw)["boot"] for _, raw in bucket.under("node/")]
+
+
+def test_a_copy_of_a_state_dir(node, bucket, tmp_path, mirrord):
+    """The mirror that runs goes on. The copy ends with a sentence, and is not restarted by systemd."""
+    a = node()
+    token = a.token("ci", "publish:models/*")
+    assert a.put("/models/me/gpt/x", b"1", token=token).status == 201
+    boot = boots(bucket)
+    a.kill()
+    a.start()
+    until(lambda: boots(bucket) != boot)  # its own past is no copy
+    a.kill()
+    copy = node()
+    copy.stop()
+    shutil.rmtree(copy.state)
+    shutil.copytree(a.state, copy.state)
+    a.start()
+    copy.start()
+    until(lambda: copy.child.poll() is not None or a.child.poll() is not None)
+    alive, ended = (a, copy) if copy.child.poll() is not None else (copy, a)
+    assert ended.child.returncode == 78
+    ended.child = None
+    assert "cluster.cloned" in ended.log() and "one state_dir is a copy of the other" in ended.log()
+    assert alive.put("/models/me/gpt/y", b"2", token=token).status == 201

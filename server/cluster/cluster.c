@@ -74,6 +74,13 @@ static int on_prepare(void *arg, struct batch *b, struct err *e)
     return tree_content_upload(c->trees, b, e);
 }
 
+static bool on_outdated_asked(void *arg, const struct batch *b)
+{
+    struct cluster *c = arg;
+
+    return tree_content_is_outdated(c->trees, b);
+}
+
 static int pass_on(int rc, const struct err *why, struct err *e)
 {
     if (rc != 0 && e != NULL) {
@@ -110,6 +117,7 @@ static void on_after_apply(void *arg, const struct batch *const *b, size_t n)
 {
     struct cluster *c = arg;
 
+    tree_content_applied(c->trees);
     lock_take(&c->lock);
     for (size_t i = 0; c->on_row != NULL && i < n; i++) {
         tell_rows(c, b[i]);
@@ -157,6 +165,13 @@ static bool on_blob_looked_up(void *arg, const struct digest *d, uint64_t *size_
     struct cluster *c = arg;
 
     return tree_content_has(c->trees, d, size_bytes);
+}
+
+static bool on_node_looked_up(void *arg, const struct digest *id)
+{
+    struct cluster *c = arg;
+
+    return tree_content_has_node(c->trees, id);
 }
 
 static int on_room_wanted(void *arg, uint64_t n)
@@ -504,8 +519,13 @@ static int on_check(void *arg, struct err *e)
 
 static int open_sequencer(struct cluster *c, struct err *e)
 {
-    static const struct sequencer_ops ops = {on_check,        tree_content_is_new, on_prepare,
-                                             on_before_apply, on_after_apply,      on_announce};
+    static const struct sequencer_ops ops = {.check = on_check,
+                                             .must_prepare = tree_content_is_new,
+                                             .prepare = on_prepare,
+                                             .is_outdated = on_outdated_asked,
+                                             .before_apply = on_before_apply,
+                                             .after_apply = on_after_apply,
+                                             .announce = on_announce};
     struct sequencer_settings set = {
         .boot = random_u64(), .poll_ms = c->set.poll_ms, .ops = &ops, .arg = c};
 
@@ -566,7 +586,7 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->trees = tree_content_open(&(struct tree_content_settings){
         .store = s, .bucket = c->content, .make_room = on_room_wanted, .arg = c});
     c->poker = set->secret != NULL ? poker_open(set->secret) : NULL;
-    c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, c};
+    c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, on_node_looked_up, c};
     store_set_blob_source(s, &c->blob_source);
     rc = open_sequencer(c, e);
     if (rc != 0) {

@@ -108,6 +108,10 @@ static int apply(struct cluster_log *l, const struct log_entry *en, struct err *
         return 0;
     }
     *e = why;
+    if (rc == E_NOTFOUND) {
+        l->untrimmed_unix_s = 0; /* before the next look at the slot, one at the checkpoints */
+        return err_set(e, E_AGAIN, "entry %" PRIu64 ": %.180s", en->seq, why.text);
+    }
     return rc == E_CORRUPT || rc == E_UNSUPPORTED ? stop(l, rc, &why) : rc;
 }
 

@@ -78,7 +78,9 @@ struct log_ops {
      * that this struct cluster_log wrote last; its batches are those that admit() has admitted
      * since the last begin(). What this node wrote before its last start is not `mine`.
      * The author is recorded as the last commit of its node, for checkpoints; that of a void entry
-     * is all zeros. E_CHANGED: a precondition does not hold, and nothing was applied. */
+     * is all zeros. E_CHANGED: a precondition does not hold, and nothing was applied.
+     * E_NOTFOUND: the entry needs
+     * what was deleted since then, so a checkpoint that covers it must be restored. */
     int (*apply)(void *arg, const struct log_entry *en, bool mine, struct err *e);
     /* Replaces all shared rows by those of a checkpoint: restore_begin(), the last commit of each
      * node, all rows in the order of table and key, restore_end(). Until restore_end() has returned

@@ -39,6 +39,8 @@ struct pending {
     struct batch *batch;
     size_t counted_bytes; /* in waiting_bytes */
     struct buf steps;     /* on shared rows, as an entry has them */
+    int (*check)(struct store *s, void *arg, struct err *e); /* or NULL */
+    void *check_arg;
 };
 
 /* A caller whose batch is in the log. */
@@ -174,7 +176,9 @@ static struct pending *pending_of(struct commit_wait *w)
     p->batch = w->batch;
     w->batch = NULL;
     p->steps = BUF_INIT(STEPS_BYTES_MAX - BATCH_HEAD_BYTES);
-    CHECK(p->batch->check == NULL);
+    p->check = p->batch->check;
+    p->check_arg = p->batch->check_arg;
+    p->batch->check = NULL;
     return p;
 }
 
@@ -400,8 +404,9 @@ static void take_group(struct cluster_sequencer *q)
         struct pending *p = LIST_ITEM(q->queue.next, struct pending, node);
         bytes += batch_bytes(p->batch);
         encoded += BATCH_HEAD_BYTES + p->steps.n;
-        if (q->grouped != 0 && (bytes > GROUP_BYTES_MAX || encoded > STEPS_BYTES_MAX ||
-                                depends_on_group(q, p->batch))) {
+        if (q->grouped != 0 &&
+            (bytes > GROUP_BYTES_MAX || encoded > STEPS_BYTES_MAX || p->check != NULL ||
+             q->group[0]->check != NULL || depends_on_group(q, p->batch))) {
             return;
         }
         q->group[q->grouped++] = pop(q, &q->queue);
@@ -412,7 +417,9 @@ static void take_group(struct cluster_sequencer *q)
 static void free_group(struct cluster_sequencer *q)
 {
     for (size_t i = 0; i < q->grouped; i++) {
-        pending_free(q->group[i]);
+        if (q->group[i] != NULL) { /* it is prepared again */
+            pending_free(q->group[i]);
+        }
     }
     q->grouped = q->entered = 0;
 }
@@ -428,6 +435,9 @@ static void on_begin(void *arg)
         batch[i] = q->group[i]->batch;
     }
     store_judge(q->store, batch, q->grouped, q->judged, q->judged_why);
+    if (q->judged[0] == 0 && q->group[0]->check != NULL) {
+        q->judged[0] = q->group[0]->check(q->store, q->group[0]->check_arg, &q->judged_why[0]);
+    }
     q->asked = q->entered = 0;
 }
 
@@ -622,6 +632,7 @@ static int on_restore_end(void *arg, uint64_t seq, const struct digest *own, str
     batch_rows_close(&rows);
     put_position(gone, seq, own);
     rc = rc != 0 ? rc : before_apply(q, all, gone, e);
+    rc = rc == E_NOTFOUND ? E_AGAIN : rc; /* there is a later checkpoint, which does not need it */
     if (rc == 0) {
         rc = store_apply(q->store, &gone, &all, 1, e);
     }
@@ -857,6 +868,29 @@ static void answer_committed(struct cluster_sequencer *q, struct pending *p)
     lock_drop(&q->lock);
 }
 
+/* Before its batch was judged, an entry was applied that made its preparation worthless. */
+static bool is_outdated(struct cluster_sequencer *q, const struct pending *p, int rc)
+{
+    return rc == E_CHANGED && must_prepare(q, p) && q->set.ops->is_outdated != NULL &&
+           q->set.ops->is_outdated(q->set.arg, p->batch);
+}
+
+static void prepare_again(struct cluster_sequencer *q, struct pending *p)
+{
+    struct err e = {0};
+
+    buf_clear(&p->steps);
+    lock_take(&q->lock);
+    if (check_queue(q, p, &e) == 0) {
+        list_push_back(&q->to_prepare, &p->node);
+        cond_signal(&q->more_to_prepare);
+    }
+    lock_drop(&q->lock);
+    if (e.code != 0) {
+        refuse_pending(q, p, &e);
+    }
+}
+
 static void commit_group(struct cluster_sequencer *q)
 {
     static const struct err unknown = {
@@ -881,6 +915,9 @@ static void commit_group(struct cluster_sequencer *q)
     for (size_t i = 0; i < q->grouped; i++) {
         if (open && rc != 0 && batch[i].rc == rc) {
             answer_pending(q, q->group[i], E_AGAIN, &unknown);
+        } else if (!open && is_outdated(q, q->group[i], batch[i].rc)) {
+            prepare_again(q, q->group[i]);
+            q->group[i] = NULL;
         } else if (batch[i].rc != 0) {
             int failed = judge_failure(batch[i].rc, &batch[i].why, &why);
             answer_pending(q, q->group[i], failed, &why);

@@ -8,7 +8,9 @@
  * this node, and the position in the log. After a crash, the rows and the position agree, and the
  * next start applies the rest of the log. Without commits the thread polls the log.
  *
- * A batch whose precondition depends on another batch of the group waits for the next group.
+ * A batch whose precondition depends on another batch of the group waits for the next group. A
+ * batch with a check of its own (batch.h) is the only one of its group. Its check runs on the
+ * sequencer's thread when all entries before it are applied, each time that is so.
  *
  * If the bucket does not say what became of an entry, the batches of that entry are kept until it
  * does, and their callers get E_AGAIN. Until then every other batch is refused at once.
@@ -38,8 +40,12 @@ struct sequencer_ops {
     /* Makes a batch of this mirror ready for the log, and may add steps to it. Runs on one of
      * SEQUENCER_PREPARERS threads, and may take long: other batches overtake this one. */
     int (*prepare)(void *arg, struct batch *b, struct err *e);
+    /* Whether a prepared batch, one of whose preconditions failed, must be prepared again instead
+     * of failing. It has the steps that prepare() has added. May be NULL. */
+    bool (*is_outdated)(void *arg, const struct batch *b);
     /* Other mirrors' rows are about to be applied. What is added to `own` is written with them.
-     * After an error the entry is tried again by the next poll. */
+     * After an error the entry is tried again by the next poll. E_NOTFOUND: what it needs has been
+     * deleted since; a checkpoint that covers the entry is restored instead, once there is one. */
     int (*before_apply)(void *arg, const struct batch *b, struct batch *own, struct err *e);
     /* The shared rows of these batches have been put and deleted, of this mirror or of another. */
     void (*after_apply)(void *arg, const struct batch *const *b, size_t n);

@@ -1,5 +1,6 @@
 #include "server/cluster/tree_content.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -10,6 +11,8 @@
 #include "server/cluster/content_fetch.h"
 #include "server/cluster/content_index.h"
 #include "server/cluster/content_upload.h"
+#include "server/cluster/generation.h"
+#include "server/cluster/place.h"
 #include "server/cluster/retry.h"
 #include "server/store/batch.h"
 #include "server/store/blob.h"
@@ -17,10 +20,10 @@
 #include "server/store/ingest.h"
 #include "server/store/keep.h"
 #include "server/store/node.h"
+#include "server/store/set64.h"
 
 enum {
     RETRY_MS = 30000,
-    INDEX_KEY_BYTES = 8,    /* of TABLE_INDEX: the nonce */
     COMMIT_BYTES = 8 << 20, /* of places and nodes */
     RUN_BYTES_MAX = 16 << 20,
     HOLDER_KEY_MAX = 16 << 10,
@@ -37,77 +40,9 @@ struct tree_content {
     struct tree_content_stats stats;             /* but for what is under way */
     struct content_upload *upload[TREE_UPLOADS]; /* those that are running */
     struct list fetches;                         /* struct blob_run */
+    struct lock learning_lock;                   /* LOCK_LEAF; guards what follows */
+    struct set64 learning; /* nonces of indexes whose places are here and whose rows are not yet */
 };
-
-/* --- places --- */
-
-enum { PLACE_KEY_BYTES = DIGEST_BYTES + 1, PLACE_BYTES = 1 + 8 + 8 + 1 + 8 + 8 + 8 };
-
-static struct slice key_of_place(enum content_kind kind, const struct digest *d,
-                                 char key[PLACE_KEY_BYTES])
-{
-    memcpy(key, d->b, DIGEST_BYTES);
-    key[DIGEST_BYTES] = (char)kind;
-    return slice_of(key, PLACE_KEY_BYTES);
-}
-
-static void place_put(struct batch *b, const struct content_item *it,
-                      const struct content_object *o)
-{
-    char key[PLACE_KEY_BYTES], value[PLACE_BYTES];
-
-    value[0] = (char)o->kind;
-    be_put(value + 1, 8, o->nonce);
-    be_put(value + 9, 8, o->size_bytes);
-    value[17] = (char)it->coding;
-    be_put(value + 18, 8, it->offset);
-    be_put(value + 26, 8, it->stored_bytes);
-    be_put(value + 34, 8, it->length_bytes);
-    batch_put(b, TABLE_PLACE, key_of_place(it->kind, &it->digest, key),
-              slice_of(value, sizeof value));
-}
-
-static int decode_place(struct slice value, struct content_item *it, struct content_object *o,
-                        struct err *e)
-{
-    if (value.n != PLACE_BYTES) {
-        return err_set(e, E_CORRUPT, "the row of a place has %zu bytes", value.n);
-    }
-    o->kind = (enum content_object_kind)value.p[0];
-    o->nonce = be_get(value.p + 1, 8);
-    o->size_bytes = be_get(value.p + 9, 8);
-    it->coding = (enum content_coding)value.p[17];
-    it->offset = be_get(value.p + 18, 8);
-    it->stored_bytes = be_get(value.p + 26, 8);
-    it->length_bytes = be_get(value.p + 34, 8);
-    return content_fits(it, o) ? 0 : err_set(e, E_CORRUPT, "the row of a place cannot be decoded");
-}
-
-static int place_get(struct store *s, enum content_kind kind, const struct digest *d,
-                     struct content_item *it, struct content_object *o, struct err *e)
-{
-    struct buf value = BUF_INIT(PLACE_BYTES);
-    char key[PLACE_KEY_BYTES];
-    int rc = store_get(s, TABLE_PLACE, key_of_place(kind, d, key), &value, e);
-
-    it->digest = *d;
-    it->kind = kind;
-    rc = rc != 0 ? rc : decode_place(buf_slice(&value), it, o, e);
-    buf_free(&value);
-    return rc;
-}
-
-static int place_is_known(struct store *s, enum content_kind kind, const struct digest *d,
-                          bool *yes, struct err *e)
-{
-    struct buf value = BUF_INIT(PLACE_BYTES);
-    char key[PLACE_KEY_BYTES];
-    int rc = store_get(s, TABLE_PLACE, key_of_place(kind, d, key), &value, e);
-
-    *yes = rc == 0;
-    buf_free(&value);
-    return rc == E_NOTFOUND ? 0 : rc;
-}
 
 /* ============================================================ into the bucket ==== */
 
@@ -117,7 +52,8 @@ struct publish {
     struct batch_rows *rows; /* of the batch */
     struct content_upload *upload;
     struct batch *places;
-    struct digest *node; /* without a place; children come before their parents */
+    uint64_t begun_unix_s; /* by the bucket's clock */
+    struct digest *node;   /* without a place; children come before their parents */
     size_t nodes, node_room;
 };
 
@@ -146,7 +82,8 @@ static int source_has_place(void *arg, enum content_kind kind, const struct dige
 {
     struct publish *x = arg;
 
-    return place_is_known(x->t->set.store, kind, d, yes, e);
+    *yes = place_in_batch(x->rows, kind, d); /* uploaded before the generation changed */
+    return *yes ? 0 : place_counts(x->t->set.store, kind, d, yes, e);
 }
 
 static int source_open(void *arg, enum content_kind kind, const struct digest *d, void **item,
@@ -218,6 +155,18 @@ static int add_files(struct publish *x, const struct tree_node *n, struct err *e
     return rc;
 }
 
+/* A node that lies in the store is written anew: the store's collection spares new rows, so a node
+ * that gets a place stays. */
+static void keep_node(struct publish *x, const struct digest *id, struct buf *row)
+{
+    struct slice key = slice_of(id->b, DIGEST_BYTES), value;
+
+    if (!batch_rows_get(x->rows, TABLE_NODE, key, &value)) {
+        be_put(row->p, NODE_TIME, clock_unix_s());
+        batch_put(x->places, TABLE_NODE, key, buf_slice(row));
+    }
+}
+
 static int visit(struct publish *x, const struct digest *id, unsigned depth, struct err *e);
 static int visit_node(struct publish *x, const struct digest *id, unsigned depth, struct err *e)
 {
@@ -236,6 +185,7 @@ static int visit_node(struct publish *x, const struct digest *id, unsigned depth
         rc = visit(x, &n.child[i].id, depth + 1, e);
     }
     if (rc == 0) {
+        keep_node(x, id, &row);
         note_node(x, id);
     }
     node_free(&n);
@@ -253,7 +203,8 @@ static int visit(struct publish *x, const struct digest *id, unsigned depth, str
     if (digest_eq(id, &empty)) {
         return 0; /* it has no row, anywhere */
     }
-    rc = place_is_known(x->t->set.store, CONTENT_NODE, id, &known, e);
+    /* A place in the batch does not count: what is below the node may have lost its place. */
+    rc = place_counts(x->t->set.store, CONTENT_NODE, id, &known, e);
     if (rc != 0 || known) {
         return rc;
     }
@@ -288,14 +239,6 @@ static int walk_trees(struct publish *x, const struct batch *b, struct err *e)
 
 /* --- what the batch gets --- */
 
-static void put_index(struct batch *b, uint64_t nonce)
-{
-    char key[INDEX_KEY_BYTES];
-
-    be_put(key, sizeof key, nonce);
-    batch_put(b, TABLE_INDEX, slice_of(key, sizeof key), SLICE(""));
-}
-
 static int on_index_written(void *arg, uint64_t nonce, struct slice bytes, struct err *e)
 {
     struct publish *x = arg;
@@ -303,13 +246,12 @@ static int on_index_written(void *arg, uint64_t nonce, struct slice bytes, struc
     int rc = content_index_open(bytes, &ix, e);
 
     for (size_t i = 0; rc == 0 && i < ix.count; i++) {
-        struct content_item it;
-        struct content_object o;
-        content_index_row(&ix, i, &it, &o);
-        place_put(x->places, &it, &o);
+        struct place p = {.index = nonce};
+        content_index_row(&ix, i, &p.item, &p.object);
+        place_put(x->places, &p);
     }
     if (rc == 0) {
-        put_index(x->places, nonce);
+        index_put(x->places, nonce, x->begun_unix_s);
     }
     return rc;
 }
@@ -368,13 +310,31 @@ static void leave(struct tree_content *t, struct publish *x, int rc)
     content_upload_close(&x->upload);
 }
 
+/* A batch that was prepared before keeps what it uploaded then, unless that is an orphan now. */
+static int begin_again(struct tree_content *t, struct batch *b, struct err *e)
+{
+    uint64_t orphans_before_unix_s;
+    int rc = 0;
+
+    if (generation_in_batch(b)) {
+        rc = orphans_get(t->set.store, &orphans_before_unix_s, e);
+        generation_forget(b, generation_begun_unix_s(b) < orphans_before_unix_s);
+    }
+    return rc;
+}
+
 int tree_content_upload(struct tree_content *t, struct batch *b, struct err *e)
 {
-    struct publish x = {.t = t};
+    struct publish x = {.t = t, .begun_unix_s = bucket_date_unix_s(t->set.bucket)};
+    struct generation g;
     const uint64_t *index;
     size_t indexes;
-    int rc;
+    int rc = generation_get(t->set.store, &g, e); /* before the first place */
 
+    rc = rc != 0 ? rc : begin_again(t, b, e);
+    if (rc != 0) {
+        return rc;
+    }
     x.rows = batch_rows_open(b);
     x.places = batch_new();
     rc = enter(t, &x, e);
@@ -386,10 +346,16 @@ int tree_content_upload(struct tree_content *t, struct batch *b, struct err *e)
     batch_rows_close(&x.rows);
     if (rc == 0) {
         add_steps(b, x.places);
+        generation_require(b, &g);
     }
     batch_free(&x.places);
     free(x.node);
     return rc;
+}
+
+bool tree_content_is_outdated(struct tree_content *t, const struct batch *b)
+{
+    return generation_is_over(t->set.store, b);
 }
 
 bool tree_content_is_new(const struct batch *b)
@@ -412,6 +378,7 @@ bool tree_content_is_new(const struct batch *b)
 struct index_run {
     struct tree_content *t;
     struct batch *batch;
+    uint64_t nonce;
     struct content_index index;
     struct buf bytes; /* of a run of nodes in one object */
 };
@@ -505,13 +472,20 @@ static int bring_run(struct index_run *x, const struct located_node *node, size_
     return rc;
 }
 
-static bool has_node(struct store *s, const struct digest *id)
+/* Its row is written anew: the store's collection spares new rows, so a node that gets a place
+ * stays. */
+static bool has_node(struct index_run *x, const struct digest *id)
 {
     struct buf row = BUF_INIT(NODE_BYTES_MAX + NODE_TIME);
-    int rc = store_get(s, TABLE_NODE, slice_of(id->b, DIGEST_BYTES), &row, NULL);
+    struct slice key = slice_of(id->b, DIGEST_BYTES);
+    bool has = store_get(x->t->set.store, TABLE_NODE, key, &row, NULL) == 0 && row.n >= NODE_TIME;
 
+    if (has) {
+        be_put(row.p, NODE_TIME, clock_unix_s());
+        batch_put(x->batch, TABLE_NODE, key, buf_slice(&row));
+    }
     buf_free(&row);
-    return rc == 0;
+    return has;
 }
 
 static int bring_nodes(struct index_run *x, struct located_node *node, size_t count, struct err *e)
@@ -536,12 +510,11 @@ static int take_index(struct index_run *x, struct err *e)
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < x->index.count; i++) {
-        struct content_item it;
-        struct content_object o;
-        content_index_row(&x->index, i, &it, &o);
-        place_put(x->batch, &it, &o);
-        if (it.kind == CONTENT_NODE && !has_node(x->t->set.store, &it.digest)) {
-            node[nodes++] = (struct located_node){it, o};
+        struct place p = {.index = x->nonce};
+        content_index_row(&x->index, i, &p.item, &p.object);
+        place_put(x->batch, &p);
+        if (p.item.kind == CONTENT_NODE && !has_node(x, &p.item.digest)) {
+            node[nodes++] = (struct located_node){p.item, p.object};
         }
         rc = commit_if_full(x, COMMIT_BYTES, e);
     }
@@ -583,7 +556,8 @@ static int not_in_bucket(int rc, struct err *e)
 
 static int learn_index(struct tree_content *t, uint64_t nonce, struct err *e)
 {
-    struct index_run x = {.t = t, .bytes = BUF_INIT(RUN_BYTES_MAX + NODE_BYTES_MAX)};
+    struct index_run x = {
+        .t = t, .nonce = nonce, .bytes = BUF_INIT(RUN_BYTES_MAX + NODE_BYTES_MAX)};
     struct buf index = BUF_INIT(CONTENT_INDEX_BYTES_MAX);
     int rc = read_index(t, nonce, &index, &x.index, e);
 
@@ -592,7 +566,34 @@ static int learn_index(struct tree_content *t, uint64_t nonce, struct err *e)
     batch_free(&x.batch);
     buf_free(&x.bytes);
     buf_free(&index);
-    return not_in_bucket(rc, e);
+    return rc != E_NOTFOUND
+               ? rc
+               : err_set(e, E_NOTFOUND,
+                         "the bucket lacks what index %016" PRIx64 " names, or the index", nonce);
+}
+
+static void note_learning(struct tree_content *t, uint64_t nonce)
+{
+    lock_take(&t->learning_lock);
+    set64_add(&t->learning, nonce);
+    lock_drop(&t->learning_lock);
+}
+
+static bool is_learning(struct tree_content *t, uint64_t nonce)
+{
+    bool yes;
+
+    lock_take(&t->learning_lock);
+    yes = set64_has(&t->learning, nonce);
+    lock_drop(&t->learning_lock);
+    return yes;
+}
+
+void tree_content_applied(struct tree_content *t)
+{
+    lock_take(&t->learning_lock);
+    set64_free(&t->learning);
+    lock_drop(&t->learning_lock);
 }
 
 /* --- what trees hold --- */
@@ -667,10 +668,16 @@ static int learn_indexes(struct tree_content *t, const struct batch *b, struct e
     int rc = 0;
 
     for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
-        if (st.op == OP_PUT && st.table == TABLE_INDEX) {
-            rc = st.key.n == INDEX_KEY_BYTES
-                     ? learn_index(t, be_get(st.key.p, INDEX_KEY_BYTES), e)
-                     : err_set(e, E_CORRUPT, "the key of an index has %zu bytes", st.key.n);
+        uint64_t nonce, begun_unix_s;
+        bool known = false;
+        if (st.op != OP_PUT || st.table != TABLE_INDEX) {
+            continue;
+        }
+        rc = index_decode(st.key, st.value, &nonce, &begun_unix_s, e);
+        rc = rc != 0 ? rc : index_is_there(t->set.store, nonce, &known, e);
+        if (rc == 0 && !known) {
+            note_learning(t, nonce);
+            rc = learn_index(t, nonce, e);
         }
     }
     return rc;
@@ -744,23 +751,22 @@ static int fetch_blob(struct tree_content *t, struct blob_run *r, struct err *e)
                              .blocks = true,
                              .make_room = t->set.make_room,
                              .make_room_arg = t->set.arg};
-    struct content_item it;
-    struct content_object o;
-    int rc = place_get(t->set.store, CONTENT_BLOB, &r->digest, &it, &o, e);
+    struct place p;
+    int rc = place_get(t->set.store, CONTENT_BLOB, &r->digest, &p, e);
 
     if (rc != 0) {
         return rc;
     }
-    how.length_bytes = how.hash_bytes = r->length_bytes = it.length_bytes;
+    how.length_bytes = how.hash_bytes = r->length_bytes = p.item.length_bytes;
     rc = ingest_open(t->set.store, &how, &r->in, e);
     if (rc == 0) {
-        rc = content_fetch(&f, &it, &o, e);
+        rc = content_fetch(&f, &p.item, &p.object, e);
         if (r->disk.code != 0) {
             *e = r->disk;
             rc = r->disk.code;
         }
         rc = not_in_bucket(rc, e);
-        rc = rc != 0 ? rc : seal(t, r, it.length_bytes, e);
+        rc = rc != 0 ? rc : seal(t, r, p.item.length_bytes, e);
     }
     ingest_drop(&r->in);
     return rc;
@@ -851,24 +857,111 @@ void tree_content_stats(struct tree_content *t, struct tree_content_stats *out)
 bool tree_content_is_object(struct tree_content *t, const struct digest *d,
                             struct content_object *out)
 {
-    struct content_item it;
+    struct place p;
     bool here;
 
-    return blob_is_here(t->set.store, d, &here, NULL) == 0 && !here &&
-           place_get(t->set.store, CONTENT_BLOB, d, &it, out, NULL) == 0 &&
-           out->kind == CONTENT_ALONE;
+    if (blob_is_here(t->set.store, d, &here, NULL) != 0 || here ||
+        place_get(t->set.store, CONTENT_BLOB, d, &p, NULL) != 0) {
+        return false;
+    }
+    *out = p.object;
+    return p.object.kind == CONTENT_ALONE;
+}
+
+/* A place whose index is being applied counts already. */
+static bool has(struct tree_content *t, enum content_kind kind, const struct digest *d,
+                struct place *out)
+{
+    bool there;
+
+    return place_get(t->set.store, kind, d, out, NULL) == 0 &&
+           ((index_is_there(t->set.store, out->index, &there, NULL) == 0 && there) ||
+            is_learning(t, out->index));
 }
 
 bool tree_content_has(struct tree_content *t, const struct digest *d, uint64_t *size_bytes)
 {
-    struct content_item it;
-    struct content_object o;
+    struct place p;
 
-    if (place_get(t->set.store, CONTENT_BLOB, d, &it, &o, NULL) != 0) {
+    if (!has(t, CONTENT_BLOB, d, &p)) {
         return false;
     }
-    *size_bytes = it.length_bytes;
+    *size_bytes = p.item.length_bytes;
     return true;
+}
+
+bool tree_content_has_node(struct tree_content *t, const struct digest *id)
+{
+    struct place p;
+
+    return has(t, CONTENT_NODE, id, &p);
+}
+
+/* --- places that have ended --- */
+
+enum { SWEEP_ROWS = 4096, SWEEP_AGAIN = 1 };
+
+struct place_sweep {
+    struct tree_content *t;
+    struct batch *batch;
+    struct buf from; /* where to go on */
+    size_t rows, swept;
+    struct err *e;
+};
+
+static int on_place_row(void *arg, struct slice key, struct slice value)
+{
+    struct place_sweep *x = arg;
+    struct place p;
+    bool there = false;
+    int rc = place_decode(key, value, &p, x->e);
+
+    rc = rc != 0 ? rc : index_is_there(x->t->set.store, p.index, &there, x->e);
+    if (rc == 0 && !there) {
+        batch_require_value(x->batch, TABLE_PLACE, key, value);
+        batch_del(x->batch, TABLE_PLACE, key);
+        x->swept++;
+    }
+    if (rc == 0 && ++x->rows % SWEEP_ROWS == 0) {
+        buf_clear(&x->from);
+        buf_adds(&x->from, key);
+        buf_byte(&x->from, 0);
+        return SWEEP_AGAIN;
+    }
+    return rc;
+}
+
+/* Not while an entry is being applied, whose indexes have no row yet. */
+static int sweep_some(struct place_sweep *x)
+{
+    struct tree_content *t = x->t;
+    int rc = E_BUSY, wrote = 0;
+
+    lock_take(&t->learning_lock);
+    if (t->learning.count == 0) {
+        rc = store_scan_once(t->set.store, TABLE_PLACE, buf_slice(&x->from), SLICE_NONE,
+                             on_place_row, x, x->e);
+    }
+    lock_drop(&t->learning_lock);
+    if (x->swept != 0) {
+        wrote = store_commit(t->set.store, &x->batch, COMMIT_LAZY, x->e);
+        x->batch = batch_new();
+        x->swept = 0;
+    }
+    return wrote != 0 && wrote != E_CHANGED ? wrote : rc;
+}
+
+int tree_content_sweep_places(struct tree_content *t, struct err *e)
+{
+    struct place_sweep x = {.t = t, .batch = batch_new(), .from = BUF_INIT(256), .e = e};
+    int rc;
+
+    do {
+        rc = t->stop ? E_CANCELLED : sweep_some(&x);
+    } while (rc == SWEEP_AGAIN);
+    batch_free(&x.batch);
+    buf_free(&x.from);
+    return rc;
 }
 
 /* ============================================================ open and close ==== */
@@ -883,6 +976,7 @@ struct tree_content *tree_content_open(const struct tree_content_settings *set)
     cond_init(&t->upload_ended);
     cond_init(&t->fetch_ended);
     list_init(&t->fetches);
+    lock_init(&t->learning_lock, LOCK_LEAF);
     return t;
 }
 
@@ -916,5 +1010,7 @@ void tree_content_close(struct tree_content **tp)
     cond_fini(&t->upload_ended);
     cond_fini(&t->fetch_ended);
     lock_fini(&t->lock);
+    lock_fini(&t->learning_lock);
+    set64_free(&t->learning);
     free(t);
 }

@@ -12,14 +12,11 @@
  *   a file that somebody asks for
  *     -> its bytes, by its place
  *
- * A place says where in the bucket an item lies. It is a row of TABLE_PLACE:
- *
- *   key    digest, kind (1)
- *   value  object's kind (1), nonce (8), size (8), coding (1), offset (8), stored (8), length (8)
- *
- * A node that has a place stands for all that is below it: what its tree needs is uploaded before
- * the node's index is written, and the whole index counts at once. The walk does not go below such
- * a node, so its cost is that of what is new.
+ * A place says where in the bucket an item lies (place.h). A node whose place counts stands for all
+ * that is below it: what its tree needs is uploaded before the node's index is written, the whole
+ * index counts at once, and collection (collect.h) ends no place that a node above relies on. The
+ * walk does not go below such a node, so its cost is that of what is new. The batch requires the
+ * generation (generation.h) of the places that the walk has found.
  *
  * owns     borrows the store and the bucket
  * threads  any except a loop's; all block. TREE_UPLOADS publish at the same time, and further ones
@@ -58,13 +55,21 @@ void tree_content_read_back(struct tree_content *t);
 
 /* Whether the batch adds a version of a tree. */
 bool tree_content_is_new(const struct batch *b);
-/* Uploads what the batch's trees need, and adds the rows about it. */
+/* Uploads what the batch's trees need, and adds the rows about it. A batch that is outdated can be
+ * given again: it keeps what it has uploaded. */
 MUST_USE int tree_content_upload(struct tree_content *t, struct batch *b, struct err *e);
+/* Places on which the batch relied may have ended since tree_content_upload(). */
+bool tree_content_is_outdated(struct tree_content *t, const struct batch *b);
 /* Prepares this node for the rows that another node has put: commits the places and the nodes of
  * indexes, and adds to `own` the rows by which this node's store knows what its trees hold
- * (keep.h), to be written together with those of the batch. Repeating it changes nothing. */
+ * (keep.h), to be written together with those of the batch. Repeating it changes nothing.
+ * E_NOTFOUND: the bucket lacks an index or a node; a later entry may have ended it. */
 MUST_USE int tree_content_learn(struct tree_content *t, const struct batch *b, struct batch *own,
                                 struct err *e);
+/* What was learned is applied: the rows of the indexes are there. */
+void tree_content_applied(struct tree_content *t);
+/* Removes the rows of places that have ended. E_BUSY: an entry is being applied. */
+MUST_USE int tree_content_sweep_places(struct tree_content *t, struct err *e);
 /* Afterwards the store has the blob. E_NOTFOUND: it has no place. */
 MUST_USE int tree_content_fetch(struct tree_content *t, const struct digest *d, struct err *e);
 /* Whether a blob that the store does not have is an object of its own. */
@@ -76,7 +81,8 @@ struct tree_content_stats {
     uint64_t fetched, fetched_bytes, failed; /* blobs */
 };
 void tree_content_stats(struct tree_content *t, struct tree_content_stats *out);
-/* Whether a blob has a place. */
+/* Whether a blob, or a node, has a place that counts. */
 bool tree_content_has(struct tree_content *t, const struct digest *d, uint64_t *size_bytes);
+bool tree_content_has_node(struct tree_content *t, const struct digest *id);
 
 #endif

@@ -54,12 +54,12 @@ static uint64_t hash_head(uint64_t tree_hash, uint64_t seq)
     return hash_in_tree(tree_hash, n, sizeof n);
 }
 
-static bool mark_has_node(const struct mark *m, const struct digest *id)
+bool mark_has_node(const struct mark *m, const struct digest *id)
 {
     return set64_has(&m->nodes, hash_digest(id));
 }
 
-static bool mark_has_digest(const struct mark *m, const struct digest *d)
+bool mark_has_digest(const struct mark *m, const struct digest *d)
 {
     return set64_has(&m->digests, hash_digest(d));
 }
@@ -168,6 +168,14 @@ int mark_run(struct store *s, struct kv_view *view, const struct mark_events *ev
     rc = kv_scan(s->kv, view, TABLE_HEAD, SLICE_NONE, SLICE_NONE, mark_head, &x, e);
     rc = rc != 0 ? rc : kv_scan(s->kv, view, TABLE_SNAP, SLICE_NONE, SLICE_NONE, mark_snap, &x, e);
     return rc;
+}
+
+int mark_version(struct store *s, struct mark *m, struct slice tree, const struct digest *root,
+                 struct err *e)
+{
+    struct marker x = {.s = s, .m = m, .tree = tree, .tree_hash = hash_of_tree(tree), .e = e};
+
+    return mark_node(&x, root, NULL, 0);
 }
 
 /* --- collection --- */
@@ -340,19 +348,24 @@ static int sweep_blob(void *arg, struct slice key, struct slice value)
 
 /* --- nodes --- */
 
-/* With a source of blobs elsewhere, all nodes stay: every mirror of a cluster relies on the others'
- * having what has a place. */
+static bool source_needs_node(struct gc *g, const struct digest *id)
+{
+    const struct blob_source *src = g->s->blob_source;
+
+    return src != NULL && src->needs_node(src->arg, id);
+}
+
 static int sweep_node(void *arg, struct slice key, struct slice value)
 {
     struct gc *g = arg;
     struct digest id;
 
-    if (g->s->blob_source != NULL || key.n != DIGEST_BYTES || value.n < NODE_TIME ||
+    if (key.n != DIGEST_BYTES || value.n < NODE_TIME ||
         be_get(value.p, NODE_TIME) > g->old_unix_s) {
         return 0;
     }
     memcpy(id.b, key.p, DIGEST_BYTES);
-    if (mark_has_node(&g->mark, &id)) {
+    if (mark_has_node(&g->mark, &id) || source_needs_node(g, &id)) {
         return 0;
     }
     g->out->nodes++;

@@ -32,6 +32,11 @@ struct mark_events {
 
 MUST_USE int mark_run(struct store *s, struct kv_view *view, const struct mark_events *ev,
                       struct mark *out, struct err *e);
+/* Adds what one more version reaches. tree: repo NUL name. */
+MUST_USE int mark_version(struct store *s, struct mark *m, struct slice tree,
+                          const struct digest *root, struct err *e);
+bool mark_has_node(const struct mark *m, const struct digest *id);
+bool mark_has_digest(const struct mark *m, const struct digest *d);
 void mark_free(struct mark *m);
 
 #endif

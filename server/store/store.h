@@ -150,6 +150,9 @@ struct blob_source {
     int (*bring)(void *arg, const struct digest *d, struct err *e);
     /* Whether the source has it. Reads a row. */
     bool (*has)(void *arg, const struct digest *d, uint64_t *size_bytes);
+    /* Whether the source relies on this node of a tree (TABLE_NODE), so that collection keeps it.
+     * Reads a row. */
+    bool (*needs_node)(void *arg, const struct digest *id);
     void *arg;
 };
 /* Borrowed until it is replaced; NULL: there is none. */

@@ -6,7 +6,7 @@
 PYTHON     := /usr/bin/python3
 JOBS        = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 HARNESS    := $(patsubst tests/harness/%.c,$(B)/harness/%,$(wildcard tests/harness/*.c))
-FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1 libcuda.so.1 libnccl.so.2 nofork.so hanging_names.so)
+FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1 libcuda.so.1 libnccl.so.2 nofork.so hanging_names.so skew.so)
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 
 deps:
@@ -63,6 +63,7 @@ $(B)/fake/libcuda.so.1: tests/fake/cuda.c
 $(B)/fake/libnccl.so.2: tests/fake/nccl.c
 $(B)/fake/nofork.so: tests/fake/nofork.c
 $(B)/fake/hanging_names.so: tests/fake/hanging_names.c
+$(B)/fake/skew.so: tests/fake/skew.c
 $(FAKES):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -84,8 +84,8 @@ class Bucket:
     """objects: key -> (bytes, when it was written), below no prefix. counts: (method, first part of the key) -> requests. deleted: key -> the
     bytes that it had when it was deleted first. most_at_once: requests that were under way at the same time. dated: responses have a Date."""
 
-    def __init__(self, port=None, seed=1):
-        self.port, self.objects, self.counts, self.faults = port or free_port(), {}, {}, []
+    def __init__(self, port=None, seed=1, host="127.0.0.1"):
+        self.host, self.port, self.objects, self.counts, self.faults = host, port or free_port(), {}, {}, []
         self.uploads = {}  # id -> (key, {number: bytes})
         self.versioned, self.atomic, self.checks_bodies, self.clock_ahead, self.down = False, True, True, 0, False
         self.dated = True
@@ -107,7 +107,7 @@ class Bucket:
 
     @property
     def endpoint(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def keys_file(self, folder):
         path = folder / "bucket.keys"
@@ -128,7 +128,7 @@ class Bucket:
 
     def run(self):
         asyncio.set_event_loop(self.loop)
-        server = self.loop.run_until_complete(asyncio.start_server(self.serve, "127.0.0.1", self.port))
+        server = self.loop.run_until_complete(asyncio.start_server(self.serve, self.host, self.port))
         self.ready.set()
         self.loop.run_forever()
         server.close()

@@ -82,12 +82,16 @@ class Log:
                 rows.pop((table, key), None)
             elif op == PUT:
                 rows[table, key] = value
-                version, _, name = value.decode().partition(" ")
-                values = self.trees.setdefault(int(key), [])
-                if int(version) != len(values) + 1 or name in self.position:
-                    raise Broken(f"entry {seq} publishes version {version} of tree {key} after {len(values)}")
-                values.append((name, seq))
-                self.position[name] = seq
+                self.put(seq, table, key, value)
+
+    def put(self, seq, _, key, value):
+        """A row of harness/cluster_node.c."""
+        version, _, name = value.decode().partition(" ")
+        values = self.trees.setdefault(int(key), [])
+        if int(version) != len(values) + 1 or name in self.position:
+            raise Broken(f"entry {seq} publishes version {version} of tree {key} after {len(values)}")
+        values.append((name, seq))
+        self.position[name] = seq
 
 
 def findings(log, lines):

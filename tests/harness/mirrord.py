@@ -126,7 +126,7 @@ def cluster_of(state):
 class Mirrord:
     """config: repos and whatever else, in the file's own syntax; listeners, folders and logs are added here."""
 
-    def __init__(self, config, cert=None, folder=None, state=None, build=BUILD, command=()):
+    def __init__(self, config, cert=None, folder=None, state=None, build=BUILD, command=(), host="127.0.0.1", env=None):
         self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="mirrord-"))
         self.owns_folder = folder is None
         self.state = pathlib.Path(state or self.folder / "state")
@@ -139,7 +139,8 @@ class Mirrord:
         self.access_log = self.folder / "access.log"
         self.command = command  # what runs before the program: taskset, say
         self.plain = self.owns_folder and state is None and build == BUILD and not command
-        self.env = {}  # of its next start, beside ours
+        self.env = env or {}  # of its next start, beside ours
+        self.host = host
         self.child = None
         self.port = self.tls_port = 0
 
@@ -147,9 +148,9 @@ class Mirrord:
 
     def write_config(self):
         text = [f'state_dir = "{self.state}"', f'control_socket = "{self.socket}"',
-                f'access_log = "{self.access_log}"',  f'listen "127.0.0.1:{self.port}" {{ }}']
+                f'access_log = "{self.access_log}"',  f'listen "{self.host}:{self.port}" {{ }}']
         if self.cert:
-            text.append(f'listen "127.0.0.1:{self.tls_port}" '
+            text.append(f'listen "{self.host}:{self.tls_port}" '
                         f'{{ tls_certificate = "{self.cert[0]}" tls_key = "{self.cert[1]}" }}')
         if "status_age" not in self.config:
             text.append('status_age = "0s"')  # a test sees what is so now
@@ -189,7 +190,7 @@ class Mirrord:
             try:
                 with socket.socket(socket.AF_UNIX) as s:
                     s.connect(str(self.socket))
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as r:
+                with urllib.request.urlopen(f"http://{self.host}:{self.port}/readyz", timeout=5) as r:
                     if r.status == 200:
                         return True
             except OSError:
@@ -244,7 +245,7 @@ class Mirrord:
     # --- asking it ---
 
     def url(self, path, wire="h1"):
-        return f"https://127.0.0.1:{self.tls_port}{path}" if wire == "h2" else f"http://127.0.0.1:{self.port}{path}"
+        return f"https://{self.host}:{self.tls_port}{path}" if wire == "h2" else f"http://{self.host}:{self.port}{path}"
 
     def get(self, path, wire="h1", **kw):
         kw.setdefault("limit_s", 120 * SLOW)
@@ -290,7 +291,7 @@ class Mirrord:
 
     def metrics(self):
         """The page, or nothing where nobody answers. Tests look here many times, so no curl is started for it."""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120 * SLOW)
+        c = http.client.HTTPConnection(self.host, self.port, timeout=120 * SLOW)
         try:
             c.request("GET", "/metrics", headers={"Connection": "close"})
             return c.getresponse().read().decode()

@@ -1,0 +1,286 @@
+"""Mirrors of a cluster in network namespaces, under every fault at once: killed, stopped, cut off from the bucket and from each other, in
+one direction too, with clocks that jump, over a bucket whose responses are lost, late and wrong. What clients were told is judged against
+the log (harness/mirror_history.py).
+
+  MIRROR_PUBLISHES=10000   how many publishes must be acknowledged; MIRROR_MIRRORS=5 on how many mirrors
+"""
+import collections
+import copy
+import os
+import pathlib
+import random
+import signal
+import struct
+import subprocess
+import time
+
+import pytest
+
+from harness import mirror_history as mh
+from harness import netns
+from harness.bucket import Bucket, Fault
+from harness.mirrord import BUILD, SLOW, free_port, until
+from harness.netns import Net
+
+PUBLISHES = int(os.environ.get("MIRROR_PUBLISHES", "100"))
+MIRRORS = int(os.environ.get("MIRROR_MIRRORS", "3"))
+STALE_S = 4
+NOT_THE_PROBE = "(?!probe/)"
+READS = "(log|pack|idx|blob|ckpt|ckpt.part|node)/"
+
+pytestmark = pytest.mark.skipif(netns.missing() is not None, reason=str(netns.missing()))
+
+
+def unsure(p):
+    """Faults of a bucket, each with this probability."""
+    return [*(Fault(k, NOT_THE_PROBE, ("PUT", "GET", "POST", "DELETE"), p) for k in ("500", "cut", "503", "429")),
+            *(Fault(k, NOT_THE_PROBE, ("PUT",), p) for k in ("503-after", "cut-after", "late", "500-late")),
+            Fault("409", "log/", ("PUT",), p), Fault("truncate", READS, ("GET",), p), Fault("flip", READS, ("GET",), p / 5)]
+
+
+@pytest.fixture
+def net():
+    with Net(MIRRORS + 1) as n:
+        yield n
+
+
+@pytest.fixture
+def bucket(net):
+    with Bucket(host=net.bucket) as b:
+        yield b
+
+
+class Clock:
+    """The wall clock of one mirror: fake/skew.so."""
+
+    def __init__(self, path):
+        self.path = path
+        self.set(0)
+
+    def set(self, seconds):
+        with open(self.path, "r+b" if self.path.exists() else "wb") as f:
+            f.write(struct.pack("=q", seconds))
+
+    def env(self):
+        return {"LD_PRELOAD": str(BUILD.resolve() / "fake/skew.so"), "SKEW": str(self.path)} if SLOW == 1 else {}  # a sanitizer must be first
+
+
+@pytest.fixture
+def node(mirrord, net, bucket, tmp_path):
+    """node(i) starts mirror i on host i."""
+    keys, secret, port = bucket.keys_file(tmp_path), tmp_path / "cluster.secret", free_port()
+    secret.write_text("a secret of this cluster\n")
+    secret.chmod(0o600)
+
+    def start(i, more=""):
+        address = net.address(i)
+        clock = Clock(tmp_path / f"clock{i}")
+        m = mirrord(f'''repo "models" {{ protocol = "hosted" }} plaintext_token = true
+            listen "{address}:{port}" {{ }}
+            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "500ms"
+                stale_after = "{STALE_S}s" checkpoint = 100 secret = "file:{secret}" address = "http://{address}:{port}" {more} }}''',
+                    host=address, command=net.command(i), env=clock.env())
+        m.clock = clock
+        return m
+    return start
+
+
+class Faults:
+    """What is done to the mirrors and their network; each returns what ends it."""
+
+    def __init__(self, mirrors, net, bucket, dice):
+        self.mirrors, self.net, self.bucket, self.dice = mirrors, net, bucket, dice
+        self.done, self.next = collections.Counter(), []
+
+    def kill(self, i):
+        m = self.mirrors[i]
+        m.kill()
+        self.net.heal(i)
+
+        def again():
+            m.clock.set(self.dice.randrange(-200, 200))  # what the bucket's check accepts
+            m.start()
+        return again
+
+    def stop(self, i):
+        self.mirrors[i].child.send_signal(signal.SIGSTOP)
+        return lambda: self.mirrors[i].child.send_signal(signal.SIGCONT)
+
+    def without_bucket(self, i):
+        self.net.cut(i, self.net.bucket, self.way())
+        return lambda: self.net.heal(i)
+
+    def without_each_other(self, i):
+        self.net.cut(i, self.net.address((i + 1) % len(self.mirrors)), self.way())
+        return lambda: self.net.heal(i)
+
+    def clock(self, i):
+        self.mirrors[i].clock.set(self.dice.choice((-86400, -600, 600, 86400)))
+        return lambda: self.mirrors[i].clock.set(0)
+
+    def bucket_away(self, _):
+        before, self.bucket.faults = self.bucket.faults, [Fault("cut")]
+
+        def back():
+            self.bucket.faults = before
+        return back
+
+    def way(self):
+        return self.dice.choice(("both", "in", "out"))
+
+    def some(self, seconds):
+        """One or two mirrors have a fault for a while. Each kind comes once before one comes again."""
+        ends = []
+        for i in self.dice.sample(range(len(self.mirrors)), self.dice.choice((1, 1, 2))):
+            if not self.next:
+                self.next = [self.kill, self.stop, self.without_bucket, self.without_each_other, self.clock, self.bucket_away]
+                self.dice.shuffle(self.next)
+            kind = self.next.pop()
+            self.done[kind.__name__] += 1
+            ends.append(kind(i))
+        time.sleep(self.dice.uniform(0.2, seconds))
+        for end in ends:
+            end()
+
+
+def ctl(m, *args):
+    """0: it was done. A mirror that was stopped or killed does not answer."""
+    try:
+        return m.ctl(*args, check=False, limit_s=20)
+    except (subprocess.TimeoutExpired, AssertionError):
+        return None
+
+
+def revoke_tokens(h, dice):
+    """Token by token: made on one mirror, revoked on another, used on all for as long as one could accept it."""
+    lines, n = [mh.Line(m) for m in h.mirrors], 0
+
+    def use(node, token):
+        o = {"t": "use", "token": token, "node": node, "t0": time.monotonic()}
+        try:
+            o["status"], _ = lines[node].request("PUT", "/models/tokens/t/x", str(dice.random()), Authorization=f"Bearer {token}")
+        except (OSError, mh.http.client.HTTPException):
+            o["status"] = 0
+        h.lines.append(o)
+        return o["status"]
+
+    while not h.ending.is_set():
+        n += 1
+        made = ctl(dice.choice(h.mirrors), "token", "create", "--name", f"t{n}", "--scope", "publish:models/tokens/*")
+        found = mh.re.search(r"mrd_\w+", made.stdout) if made is not None and made.returncode == 0 else None
+        if not found:
+            continue
+        until_s = time.monotonic() + 5
+        while time.monotonic() < until_s and use(dice.randrange(len(lines)), found[0]) not in (200, 201):
+            time.sleep(0.05)
+        node = dice.randrange(len(lines))
+        done = ctl(h.mirrors[node], "token", "revoke", f"t{n}")
+        if done is None or done.returncode != 0:
+            continue
+        h.lines.append({"t": "revoked", "token": found[0], "node": node, "t1": time.monotonic()})
+        end = time.monotonic() + 1.5 * STALE_S
+        while time.monotonic() < end and not h.ending.is_set():
+            use(dice.randrange(len(lines)), found[0])
+            time.sleep(0.1)
+
+
+def of_tokens(lines):
+    """A revoked token is refused at once where it was revoked, and after stale_after everywhere."""
+    revoked = {o["token"]: o for o in lines if o["t"] == "revoked"}
+    return [f"revoked token accepted on mirror {o['node']} {o['t0'] - r['t1']:.2f} s after mirror {r['node']} revoked it"
+            for o in lines if o["t"] == "use" and o["status"] in (200, 201) and (r := revoked.get(o["token"]))
+            and o["t0"] > r["t1"] + (0 if o["node"] == r["node"] else STALE_S)]
+
+
+def test_what_clients_were_told(node, net, bucket, tmp_path):
+    dice = random.Random(int(os.environ.get("MIRROR_SEED", "1")))
+    mirrors = [node(i) for i in range(MIRRORS)]
+    token = mirrors[0].token("ci", "publish:models/*")
+    for m in mirrors:
+        until(lambda m=m: m.put("/models/ready/t/x", os.urandom(8), token=token).status in (200, 201))
+    h = mh.History(mirrors, token)
+    h.add(revoke_tokens, h, random.Random(2))
+    faults = Faults(mirrors, net, bucket, dice)
+    bucket.faults = unsure(0.02)
+    began = time.monotonic()
+    h.start()
+    try:
+        while (h.published < PUBLISHES or len(faults.done) < 6) and not h.failure:
+            faults.some(2.5 if PUBLISHES >= 1000 else 1)
+            time.sleep(dice.uniform(0.1, 0.8))
+    finally:
+        h.end()
+    took = time.monotonic() - began
+    bucket.faults = []
+    mirrors.append(node(MIRRORS))  # one that had no part in it
+    log = mh.Log(bucket.ever_under("log/0/"))
+    states = mh.states_of(mirrors[-1], h.trees, log)
+    bad = mh.Judge(log, states, h.lines).findings() + of_tokens(h.lines) + at_the_end(mirrors, h.trees, log, states)
+    figures = report(h, faults, log, took)
+    print(figures)
+    pathlib.Path(os.environ.get("MIRROR_REPORT", tmp_path / "report")).write_text(figures + "\n" + "\n".join(bad) + "\n")
+    assert not bad, (len(bad), bad[:20])
+    assert h.count("use") > 0
+    for what, lie in LIES.items():
+        assert mh.Judge(log, *lie(copy.deepcopy(states), copy.deepcopy(h.lines))).findings(), f"the judge does not find {what}"
+
+
+def lost_update(states, lines):
+    """A version that lacks what the one before it had."""
+    versions = states[max(states, key=lambda t: len(states[t]))]
+    root, files = versions[max(versions)]
+    files.pop(next(path for path in files if files[path] == versions[max(versions) - 1][1].get(path)))
+    versions[max(versions)] = root, files
+    return states, lines
+
+
+def no_that_was_done(states, lines):
+    next(o for o in lines if o.get("what") == "ok")["what"] = "no"
+    return states, lines
+
+
+def ok_that_was_not(states, lines):
+    lines.append({**next(o for o in lines if o.get("what") == "ok"), "v": "0 1000000"})
+    return states, lines
+
+
+def read_of_the_past(states, lines):
+    last = max((o for o in lines if o["t"] == "read" and o["version"] > 1), key=lambda o: o["t0"])
+    root, files = states[last["tree"]][1]
+    lines.append({**last, "t0": last["t0"] + 1000, "version": 1, "root": root, "files": files})
+    return states, lines
+
+
+LIES = {"a lost update": lost_update, "a refusal that was none": no_that_was_done, "an acknowledgement that was none": ok_that_was_not,
+        "a read of the past": read_of_the_past}
+
+
+def at_the_end(mirrors, trees, log, states):
+    """All mirrors have the same, whole and in order."""
+    bad = []
+    for number, m in enumerate(mirrors):
+        for tree in trees:
+            newest = max(log.versions[tree])
+            line = mh.Line(m)
+
+            def listing():
+                return mh.state_of(mh.json.loads(line.request("GET", f"/models/{tree}/?format=json")[1]))
+            until(lambda: listing()["version"] >= newest)
+            got = listing()
+            if (got["version"], got["root"], got["files"]) != (newest, *states[tree][newest]):
+                bad.append(f"the end: mirror {number} has version {got['version']} of {tree}")
+            for path, sha256 in got["files"].items():
+                data = m.get(f"/models/{tree}/{path}").body
+                if mh.hashlib.sha256(data).hexdigest() != sha256:
+                    bad.append(f"the end: mirror {number} sends {data[:40]} for {tree}/{path}")
+        done = m.ctl("verify", "--deep", check=False)
+        if done.returncode != 0:
+            bad.append(f"the end: mirror {number}: {done.stdout}{done.stderr}")
+    return bad
+
+
+def report(h, faults, log, took):
+    revoked = sum(o["t"] == "revoked" for o in h.lines)
+    return (f"{len(faults.mirrors)} mirrors, {took:.0f} s: {h.count('put', 'ok')} publishes acknowledged, {h.count('put', 'no')} refused, "
+            f"{h.count('put', 'unknown')} unknown; {h.count('read')} reads; {revoked} tokens revoked, {h.count('use')} uses; "
+            f"{log.length} entries; faults: {dict(faults.done)}")

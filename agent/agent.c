@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/codec/network.h"
+#include "common/codec/url.h"
 
 enum { TOKEN_MAX = 4096 };
 
@@ -17,6 +18,7 @@ void agent_init(struct agent *a)
 void agent_fini(struct agent *a)
 {
     local_cache_close(&a->local_cache);
+    mirrors_close(&a->mirrors);
     node_fini(&a->node);
     arena_fini(&a->arena);
 }
@@ -52,6 +54,23 @@ static bool is_loopback(struct slice host)
            (network_parse(host, &n) && n.bits == 128 && address_is_loopback(n.address));
 }
 
+/* The token is for every mirror of the list. */
+static int check_plaintext(const struct agent *a, struct err *e)
+{
+    for (unsigned i = 0; i < mirrors_count(a->mirrors) && !a->plaintext_token; i++) {
+        struct url u;
+
+        CHECK(url_split(mirrors_url(a->mirrors, i), &u, NULL) == 0);
+        if (!u.tls && !is_loopback(u.host)) {
+            return err_set(e, E_DENIED,
+                           "the token would be sent over plain HTTP to " SLICE_FMT
+                           ", where anyone may read it; use https:// or --plaintext-token",
+                           SLICE_ARG(u.host));
+        }
+    }
+    return 0;
+}
+
 static int read_token(struct agent *a, struct err *e)
 {
     struct buf text = BUF_INIT(TOKEN_MAX);
@@ -79,11 +98,8 @@ static int read_token(struct agent *a, struct err *e)
             a->token_file);
         goto out;
     }
-    if (!a->mirror_url.tls && !is_loopback(a->mirror_url.host) && !a->plaintext_token) {
-        rc = err_set(e, E_DENIED,
-                     "the token would be sent over plain HTTP to " SLICE_FMT
-                     ", where anyone may read it; use https:// or --plaintext-token",
-                     SLICE_ARG(a->mirror_url.host));
+    rc = check_plaintext(a, e);
+    if (rc != 0) {
         goto out;
     }
     a->auth_line = arena_fmt(&a->arena, "Authorization: Bearer " SLICE_FMT, SLICE_ARG(token));
@@ -109,27 +125,11 @@ static int settle_mirror(struct agent *a, bool needed, struct err *e)
                          "--mirror, or set mirror in " AGENT_NODE_FILE)
                    : 0;
     }
-    while (a->mirror.n > 0 && a->mirror.p[a->mirror.n - 1] == '/') {
-        a->mirror.n--;
+    rc = a->mirrors != NULL ? 0 : mirrors_open(a->mirror, &a->mirrors, e);
+    if (rc == 0) {
+        a->mirror = mirrors_url(a->mirrors, 0);
     }
-    a->mirror = arena_copy(&a->arena, a->mirror);
-    rc = url_split(a->mirror, &a->mirror_url, e);
-    if (rc != 0 || a->mirror_url.query.p != NULL) {
-        return err_set(e, E_USAGE,
-                       "mirror \"" SLICE_FMT "\": not a valid URL; write it as http://mirror:8080",
-                       SLICE_ARG(a->mirror));
-    }
-    return 0;
-}
-
-static bool is_nodes_mirror(const struct agent *a)
-{
-    struct slice nodes = slice_str(a->node.mirror);
-
-    while (nodes.n > 0 && nodes.p[nodes.n - 1] == '/') {
-        nodes.n--;
-    }
-    return nodes.n > 0 && slice_eq(a->mirror, nodes);
+    return rc;
 }
 
 /* A user's own come first, and are all that a user has: the node's local cache is not for everybody
@@ -145,7 +145,8 @@ static void settle_places(struct agent *a)
     a->ca_file = from_environment(a->ca_file, "TRAINAGENT_CA_FILE");
     a->ca_file = a->ca_file != NULL ? a->ca_file : a->node.ca_file;
     ours = (a->local_cache_dir == NULL || a->token_file == NULL) && node_is_ours(&a->node);
-    if (ours && a->token_file == NULL && is_nodes_mirror(a)) { /* no other is to learn the token */
+    if (ours && a->token_file == NULL && a->mirrors != NULL &&
+        mirrors_are_in(a->mirrors, slice_str(a->node.mirror))) { /* no other learns the token */
         a->token_file = a->node.token_file;
         a->plaintext_token = a->plaintext_token || a->node.plaintext_token;
     }

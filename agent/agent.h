@@ -14,8 +14,8 @@
 
 #include "agent/node_conf.h"
 #include "agent/cache/cache.h"
+#include "agent/mirrors.h"
 #include "common/base/arena.h"
-#include "common/codec/url.h"
 
 /* The advice when no trusted CA has signed the mirror's certificate. */
 #define AGENT_NO_ISSUER                                                                            \
@@ -25,8 +25,10 @@ struct agent {
     struct arena arena;
     struct node_conf node;
     const char *conf_file; /* of the node; NULL: the default one */
-    struct slice mirror;   /* "http://mirror:8080/prefix", no '/' at the end */
-    struct url mirror_url;
+    /* As given, with commas between several; after agent_settle() the first of the list, below
+     * which all URLs are written: "http://mirror:8080/prefix", no '/' at the end. */
+    struct slice mirror;
+    struct mirrors *mirrors; /* NULL: none */
     const char *local_cache_dir;
     const char *state_dir; /* of jobs */
     const char *ca_file;   /* NULL: the system's */

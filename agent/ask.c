@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/url.h"
 #include "common/codec/utf8.h"
+#include "common/os/clock.h"
 
 enum {
     IDLE_BYTES_PER_S = 1024,
@@ -21,6 +23,12 @@ struct ask {
     enum xfer_method method;
     bool head_reason;
     bool for_reason; /* the GET after a refused HEAD */
+    bool fixed;
+    struct digest key;
+    unsigned mirror;    /* the one that is asked */
+    uint64_t tried;     /* a bit for each mirror that was asked */
+    struct slice first; /* the URL as it was given */
+    struct slice url;   /* of the request, at that mirror */
     struct slice sent;
     struct slice fields[FIELDS_MAX];
     size_t nfields;
@@ -255,6 +263,11 @@ static int on_mirror_body(void *arg, struct slice bytes)
 
 static void send_it(struct ask *q);
 
+static struct slice plain_url(struct ask *q)
+{
+    return q->fixed ? q->url : mirrors_plain(q->agent->mirrors, q->mirror, q->url, &q->arena);
+}
+
 /* HEAD of a file that turns out to be a folder: that is the answer, and its listing another
  * question. */
 static bool names_folder(const struct ask *q)
@@ -279,17 +292,17 @@ static bool followed(struct ask *q, int *rc, struct err *e)
     if (names_folder(q)) {
         return false;
     }
-    *rc = url_resolve(q->ans.url, q->ans.location, &to, e);
+    *rc = url_resolve(q->url, q->ans.location, &to, e);
     if (*rc == 0) {
-        CHECK(url_split(q->ans.url, &here, NULL) == 0 &&
-              url_split(buf_slice(&to), &there, NULL) == 0);
+        CHECK(url_split(q->url, &here, NULL) == 0 && url_split(buf_slice(&to), &there, NULL) == 0);
         if (!url_same_host(&here, &there)) {
             *rc = err_set(e, E_DENIED, "the mirror redirects to another host, " SLICE_FMT,
                           SLICE_ARG(there.host));
         } else if (q->hops++ == HOPS_MAX) {
             *rc = err_set(e, E_PROTOCOL, "the mirror redirects more than %d times", HOPS_MAX);
         } else {
-            q->ans.url = arena_copy(&q->arena, buf_slice(&to));
+            q->url = arena_copy(&q->arena, buf_slice(&to));
+            q->ans.url = plain_url(q);
             buf_clear(&q->body);
             send_it(q);
             again = true;
@@ -309,6 +322,55 @@ static bool wants_reason(const struct ask *q)
            status != 405 && status != 429 && status != 501 && q->ans.reason.n == 0;
 }
 
+bool ask_has_failed(int rc, int status)
+{
+    if (rc != 0) {
+        return rc == E_NETWORK || rc == E_TIMEOUT || rc == E_PROTOCOL;
+    }
+    return status == 500 || (status >= 502 && status <= 504);
+}
+
+/* Of those that come into question the next mirror; false: there is none. */
+static bool ask_next_mirror(struct ask *q, enum mirrors_which which)
+{
+    unsigned next = mirrors_choose(q->agent->mirrors, &q->key, q->tried, which, clock_now_ms());
+    struct slice plain = q->first;
+
+    if (next == MIRROR_NONE) {
+        return false;
+    }
+    q->mirror = next;
+    q->tried |= (uint64_t)1 << next;
+    q->url = mirrors_at(q->agent->mirrors, next, plain, &q->arena);
+    q->ans = (struct ask_answer){.url = plain};
+    q->hops = 0;
+    buf_clear(&q->body);
+    send_it(q);
+    return true;
+}
+
+/* True: another mirror is asked. */
+static bool ask_other_mirror(struct ask *q, int rc)
+{
+    struct mirrors *m = q->agent->mirrors;
+    int status = rc == 0 ? q->ans.status : 0;
+
+    if (q->fixed) {
+        return false;
+    }
+    if (ask_has_failed(rc, status)) {
+        mirrors_failed(m, q->mirror, clock_now_ms());
+        return ask_next_mirror(q, MIRRORS_ALL);
+    }
+    if (status == 404 || status == 401) {
+        return ask_next_mirror(q, MIRRORS_FRESH);
+    }
+    if (rc == 0) {
+        mirrors_worked(m, q->mirror);
+    }
+    return false;
+}
+
 static void on_mirror_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct ask *q = arg;
@@ -316,6 +378,9 @@ static void on_mirror_done(void *arg, int rc, const struct err *why, uint64_t bo
 
     (void)body_bytes;
     q->x = NULL;
+    if (!q->for_reason && ask_other_mirror(q, rc)) {
+        return;
+    }
     if (q->for_reason) { /* whatever became of it, the HEAD was answered */
         rc = 0;
         err_clear(&e);
@@ -335,8 +400,8 @@ static void send_it(struct ask *q)
 {
     static const struct xfer_events events = {on_mirror_head, on_mirror_body, on_mirror_done};
     struct slice lines[FIELDS_MAX + 1];
-    struct xfer_params w = ask_xfer_params(q->agent, q->for_reason ? XFER_GET : q->method,
-                                           q->ans.url, lines, q->fields, q->nfields);
+    struct xfer_params w = ask_xfer_params(q->agent, q->for_reason ? XFER_GET : q->method, q->url,
+                                           lines, q->fields, q->nfields);
 
     w.body = q->sent;
     w.ranged = q->for_reason; /* one byte, if it is there by now */
@@ -355,7 +420,7 @@ struct ask *ask_start(struct xfer_loop *l, const struct agent *a, const struct a
     q->loop = l;
     q->method = w->method;
     q->head_reason = w->head_reason;
-    q->ans.url = arena_copy(&q->arena, w->url);
+    q->first = arena_copy(&q->arena, w->url);
     q->sent = arena_copy(&q->arena, w->body);
     for (size_t i = 0; i < w->nfields; i++) {
         q->fields[i] = arena_copy(&q->arena, w->fields[i]);
@@ -364,7 +429,18 @@ struct ask *ask_start(struct xfer_loop *l, const struct agent *a, const struct a
     q->body = BUF_INIT(w->body_max != 0 ? w->body_max : 64 << 10);
     q->on_done = done;
     q->arg = arg;
-    send_it(q);
+    q->fixed = w->fixed;
+    if (q->fixed) {
+        q->url = q->ans.url = q->first;
+        send_it(q);
+        return q;
+    }
+    if (w->key != NULL) {
+        q->key = *w->key;
+    } else {
+        mirrors_key(a->mirrors, q->first, &q->key);
+    }
+    CHECK(ask_next_mirror(q, MIRRORS_ALL));
     return q;
 }
 
@@ -377,4 +453,14 @@ void ask_cancel(struct ask **ap)
         xfer_cancel(&q->x);
         ask_free(q);
     }
+}
+
+void ask_give_up(struct ask **ap)
+{
+    struct ask *q = *ap;
+
+    if (q != NULL && !q->fixed) {
+        mirrors_failed(q->agent->mirrors, q->mirror, clock_now_ms());
+    }
+    ask_cancel(ap);
 }

@@ -1,6 +1,11 @@
 /* ask.h - sends one small request to the mirror: HEAD, a document, a commit. The response's body
  * is kept, up to a limit.
  *
+ * Of several mirrors (mirrors.h) the first one in the order of the key is asked, and the next if
+ * that one fails: it cannot be reached, breaks off or has a status from 500 on. A mirror that does
+ * not know the thing or the token (404, 401) has not failed, but the others are asked as well: they
+ * may have heard of it before. The URL of an answer is below the first mirror again.
+ *
  * Redirects are followed, at most five, to the mirror's own scheme, host and port; others are
  * E_DENIED, because the token and the trust in digests end there. Any status is a response;
  * ask_judge() explains it, with the mirror's own words.
@@ -37,6 +42,8 @@ struct ask_params {
     size_t body_max; /* 0: 64 KiB */
     /* A refused HEAD has no body: send a GET for the reason. The status is the HEAD's. */
     bool head_reason;
+    const struct digest *key; /* of the order; NULL: of the URL's path */
+    bool fixed;               /* the URL is one mirror's, and no other is asked */
 };
 
 struct ask_answer {
@@ -61,6 +68,10 @@ struct ask *ask_start(struct xfer_loop *l, const struct agent *a, const struct a
                                       const struct ask_answer *ans),
                       void *arg);
 void ask_cancel(struct ask **ap);
+/* The same, for a mirror that was too slow: it has failed. */
+void ask_give_up(struct ask **ap);
+/* Has a mirror with that result failed, so that another one is to be asked? status: if rc is 0. */
+bool ask_has_failed(int rc, int status);
 
 /* 0 for 2xx; else E_NOTFOUND, E_DENIED, E_AGAIN (try later), E_CHANGED (412), ... and the first
  * line of the mirror's reason, if it gave one. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/options.h"
+#include "common/codec/url.h"
 #include "common/codec/nearest.h"
 
 static const struct agent_verb *const verbs[] = {

@@ -14,14 +14,15 @@
 
 enum section { SECTION_FILE, SECTION_SLURM, SECTION_PEERS };
 
-#define IS_TEXT   false
-#define IS_SPAN   false
-#define IS_TRUTH  false
-#define IS_LIST   true
-#define IS_ACT    false
-#define IS_SIZE   false
-#define IS_PORT   false
-#define IS_PLACES false
+#define IS_TEXT    false
+#define IS_SPAN    false
+#define IS_TRUTH   false
+#define IS_LIST    true
+#define IS_ACT     false
+#define IS_SIZE    false
+#define IS_PORT    false
+#define IS_PLACES  false
+#define IS_MIRRORS true
 
 static const struct settings_key in_file[] = {
 #define FILE_KEY(name, kind, absent, help) {#name, IS_##kind},
@@ -59,6 +60,15 @@ static int read_TEXT(struct node_conf *n, const struct settings_node *nd, const 
     (void)n;
     (void)e;
     *out = text != NULL && text[0] != '\0' ? text : absent;
+    return 0;
+}
+
+static int read_MIRRORS(struct node_conf *n, const struct settings_node *nd, const char *key,
+                        const char *absent, const char **out, struct err *e)
+{
+    (void)e;
+    *out = settings_joined(nd, key, &n->arena);
+    *out = *out != NULL && (*out)[0] != '\0' ? *out : absent;
     return 0;
 }
 

@@ -25,14 +25,15 @@
 
 enum node_act { ACT_FAIL, ACT_WARN };
 
-#define NODE_TEXT   const char *
-#define NODE_SPAN   uint64_t
-#define NODE_TRUTH  bool
-#define NODE_LIST   const char *const *
-#define NODE_ACT    enum node_act
-#define NODE_SIZE   uint64_t
-#define NODE_PORT   uint64_t
-#define NODE_PLACES uint64_t
+#define NODE_TEXT    const char *
+#define NODE_SPAN    uint64_t
+#define NODE_TRUTH   bool
+#define NODE_LIST    const char *const *
+#define NODE_ACT     enum node_act
+#define NODE_SIZE    uint64_t
+#define NODE_PORT    uint64_t
+#define NODE_PLACES  uint64_t
+#define NODE_MIRRORS const char *
 
 struct node_slurm {
 #define SLURM_KEY(name, kind, absent, help) NODE_##kind name;

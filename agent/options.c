@@ -10,7 +10,7 @@
 enum type {
     FLAG,
     TEXT,
-    TEXT_SLICE,
+    MIRRORS,
     COUNT,
     RANKS,
     SIZE,
@@ -44,9 +44,9 @@ static const struct row {
     {                                                                                              \
         TEXT, 0, 0                                                                                 \
     }
-#define IS_SLICE                                                                                   \
+#define IS_MIRRORS                                                                                 \
     {                                                                                              \
-        TEXT_SLICE, 0, 0                                                                           \
+        MIRRORS, 0, 0                                                                              \
     }
 #define IS_COUNT(low, high)                                                                        \
     {                                                                                              \
@@ -124,6 +124,13 @@ static bool take_preflight_word(struct preflight_line *p, const char *arg)
     return true;
 }
 
+/* After those that were named before. */
+static void add_mirrors(struct agent *a, struct slice *all, const char *arg)
+{
+    *all =
+        all->n == 0 ? slice_str(arg) : arena_fmt(&a->arena, SLICE_FMT ",%s", SLICE_ARG(*all), arg);
+}
+
 /* False: the argument is none that this option takes. */
 static bool take_option_arg(struct verb_line *v, const struct row *r, const char *arg)
 {
@@ -138,8 +145,8 @@ static bool take_option_arg(struct verb_line *v, const struct row *r, const char
     case TEXT:
         *(const char **)(void *)field = arg;
         break;
-    case TEXT_SLICE:
-        *(struct slice *)(void *)field = slice_str(arg);
+    case MIRRORS:
+        add_mirrors(v->agent, (struct slice *)(void *)field, arg);
         break;
     case COUNT:
         ok = take_count(r, arg, &n);

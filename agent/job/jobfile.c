@@ -14,7 +14,7 @@ enum { RESTARTS_MAX = 1000000, RANKS_MAX = 1024 };
 
 enum section { SECTION_FILE, SECTION_ARTIFACT, SECTION_RUN, SECTION_PUBLISH, SECTION_PREFLIGHT };
 
-static const struct settings_key in_file[] = {{"mirror", false}};
+static const struct settings_key in_file[] = {{"mirror", true}};
 static const struct settings_key in_artifact[] = {
     {"from", false}, {"sha256", false}, {"unpack", false}, {"include", true}, {"exclude", true}};
 static const struct settings_key in_run[] = {
@@ -253,7 +253,7 @@ static int read_jobfile_keys(struct jobfile *j, const struct settings_node *root
 {
     int rc = 0;
 
-    j->mirror = settings_text(root, "mirror", NULL);
+    j->mirror = settings_joined(root, "mirror", &j->arena);
     j->artifact = arena_alloc(&j->arena, (settings_children(root, SECTION_ARTIFACT) + 1) *
                                              sizeof j->artifact[0]);
     j->publish = arena_alloc(&j->arena,

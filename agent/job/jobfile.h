@@ -38,7 +38,7 @@ struct job_publish {
 
 struct jobfile {
     struct arena arena;
-    const char *mirror; /* NULL: not given */
+    const char *mirror; /* or several, with commas between them; NULL: not given */
     struct job_artifact *artifact;
     size_t nartifacts;
     const char **command; /* NULL-terminated; command[0] NULL: nothing to run */

@@ -492,8 +492,15 @@ static void on_swarm_answer(void *arg, int rc, const struct err *why, const stru
 static void send_swarm_announcement(struct swarm *s, struct slice text)
 {
     const struct slice field = SLICE("Content-Type: application/json");
-    const struct ask_params w = {
-        .method = XFER_POST, .url = s->url, .body = text, .fields = &field, .nfields = 1};
+    struct digest key;
+    const struct ask_params w = {.method = XFER_POST,
+                                 .url = s->url,
+                                 .body = text,
+                                 .fields = &field,
+                                 .nfields = 1,
+                                 .key = &key};
+
+    CHECK(digest_parse(slice_str(s->psk.identity), &key));
 
     s->asked_ms = clock_now_ms();
     s->ask = ask_start(s->peers->xfers, s->peers->agent, &w, on_swarm_answer, s);
@@ -522,7 +529,7 @@ static void see_to_mirror(struct swarm *s, uint64_t now_ms)
         return;
     }
     if (s->ask != NULL && now_ms > s->asked_ms + ASK_PATIENCE_MS) {
-        ask_cancel(&s->ask);
+        ask_give_up(&s->ask);
         ask_later(s, s->again_ms, now_ms);
     }
     if (s->ask == NULL && (now_ms >= s->ask_at_ms || take_is_due(s, now_ms))) {

@@ -12,7 +12,7 @@
 
 struct agent;
 struct nvml;
-struct mirror_said;
+struct mirror_probe;
 
 struct look {
     struct sight sight;
@@ -20,7 +20,7 @@ struct look {
     const struct agent *agent; /* mirror and folders */
     const char *out;           /* where a job writes; NULL: no job */
     /* Shared by the checks of one group; NULL until one has asked the mirror. */
-    struct mirror_said *mirror;
+    struct mirror_probe *mirror;
     struct nvml *nvml;
     bool nvml_asked;
     int nvml_rc;

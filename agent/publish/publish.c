@@ -22,10 +22,15 @@
 #include "common/base/log.h"
 #include "common/codec/jread.h"
 #include "common/codec/progress.h"
+#include "common/codec/url.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
-enum { TICK_MS = 100, ANSWER_MAX = 64 << 20 /* the listing of a tree's top */ };
+enum {
+    TICK_MS = 100,
+    ANSWER_MAX = 64 << 20, /* the listing of a tree's top */
+    FEW_TRIES = 2,         /* of a mirror, as long as there is another one */
+};
 
 /* --- which upload a publish is at, so that one that was killed goes on instead of sending
  * everything again.
@@ -177,6 +182,11 @@ struct publisher {
     struct event *stop[2];
     struct arena arena;
     struct publish_files files;
+    struct slice name;     /* of the tree: URL at the first mirror */
+    unsigned mirror;       /* the one it is published to */
+    unsigned tries;        /* how often that may fail in a row */
+    bool impatient;        /* a mirror that is too slow is not tried again */
+    bool unsure;           /* a mirror failed while it committed */
     struct slice to;       /* URL of the tree */
     struct slice location; /* of the upload */
     struct memo *memo;     /* outlives this process */
@@ -302,6 +312,16 @@ static void head_read(struct publisher *p, struct slice listing, struct publish_
     json_decref(doc);
 }
 
+static bool may_pass(int rc)
+{
+    return rc == E_NETWORK || rc == E_TIMEOUT || rc == E_AGAIN;
+}
+
+static bool may_try_again(const struct publisher *p, int rc)
+{
+    return may_pass(rc) && !(p->impatient && rc == E_TIMEOUT);
+}
+
 /* --- the files, several at a time: each goes on where the mirror says when its connection broke
  * --- */
 
@@ -341,7 +361,7 @@ static void upload_slot_failed(struct upload_slot *l, int rc, const struct err *
     struct err e = *why;
 
     l->asked = false; /* ask where to go on */
-    if ((rc == E_NETWORK || rc == E_TIMEOUT || rc == E_AGAIN) && ++l->tries <= l->p->agent->tries) {
+    if (may_try_again(l->p, rc) && ++l->tries <= l->p->tries) {
         l->not_before_ms = clock_now_ms() + ((uint64_t)100 << l->tries);
         return;
     }
@@ -456,6 +476,7 @@ static void on_offset(void *arg, int rc, const struct err *why, const struct ask
         return;
     }
     l->asked = true;
+    l->tries = a->status != 404 && a->upload_offset > l->from ? 0 : l->tries; /* it moves on */
     l->from = a->status == 404 ? 0 : a->upload_offset;
     if (a->upload_complete && l->from == size) {
         upload_slot_sent(l); /* it was checked against this digest when its last byte came */
@@ -475,7 +496,7 @@ static void upload_slot_go(struct upload_slot *l)
         return;
     }
     if ((l->tries > 0 || l->p->resumed) && !l->asked) {
-        const struct ask_params w = {.method = XFER_HEAD, .url = file_url(l)};
+        const struct ask_params w = {.method = XFER_HEAD, .url = file_url(l), .fixed = true};
         l->ask = ask_start(l->p->xfers, l->p->agent, &w, on_offset, l);
         return;
     }
@@ -624,7 +645,8 @@ static int put_question(struct publisher *p, enum xfer_method method, struct sli
                                  .url = url,
                                  .fields = &field,
                                  .nfields = field.n != 0,
-                                 .body_max = ANSWER_MAX};
+                                 .body_max = ANSWER_MAX,
+                                 .fixed = true};
 
     for (unsigned tries = 0;; tries++) {
         *q = (struct question){.p = p};
@@ -639,23 +661,20 @@ static int put_question(struct publisher *p, enum xfer_method method, struct sli
         if (q->rc == 0) {
             q->rc = ask_judge(q->status, &q->reason, &p->why);
         }
-        if ((q->rc != E_NETWORK && q->rc != E_TIMEOUT && q->rc != E_AGAIN) ||
-            tries == p->agent->tries) {
+        if (!may_try_again(p, q->rc) || tries == p->tries) {
             return q->rc;
         }
         wait_ms(p, (uint64_t)100 << tries);
     }
 }
 
-/* Takes the upload's URL, wherever it is from: the token goes to our mirror alone. */
+/* Takes the upload's URL, wherever it is from: the token goes to our mirrors alone. */
 static int take_location(struct publisher *p, struct slice base, struct slice location)
 {
     struct buf url = BUF_INIT(64 << 10);
-    struct url there;
     int rc = url_resolve(base, location, &url, &p->why);
 
-    if (rc == 0 && (url_split(buf_slice(&url), &there, NULL) != 0 ||
-                    !url_same_host(&there, &p->agent->mirror_url))) {
+    if (rc == 0 && mirrors_find(p->agent->mirrors, buf_slice(&url)) == MIRROR_NONE) {
         rc = err_set(&p->why, E_DENIED, "the mirror redirects the upload to another host");
     }
     if (rc == 0) {
@@ -682,6 +701,9 @@ static bool find_upload(struct publisher *p)
         doc = json_loadb(q.body.p, q.body.n, 0, NULL);
     }
     p->resumed = json_is_object(doc);
+    if (p->resumed) { /* at the mirror that it was begun at */
+        p->mirror = mirrors_find(p->agent->mirrors, p->location);
+    }
     p->committed = json_is_true(json_object_get(doc, "committed"));
     json_decref(doc);
     return p->resumed;
@@ -692,7 +714,7 @@ static int open_upload(struct publisher *p)
     struct question q;
     int rc;
 
-    p->memo = memo_open(p->agent->state_dir, p->to, &p->files);
+    p->memo = memo_open(p->agent->state_dir, p->name, &p->files);
     if (find_upload(p)) {
         return 0;
     }
@@ -732,6 +754,7 @@ static int commit(struct publisher *p, const char *if_match, struct publish_resu
                       arena_fmt(&p->arena, SLICE_FMT "/commit%s", SLICE_ARG(p->location),
                                 p->over_head ? "" : "?replace=1"),
                       match, &q);
+    p->unsure = p->unsure || may_pass(rc);
     if (rc == 0 || rc == E_CHANGED || rc == E_NOTFOUND) {
         memo_forget(p->memo); /* it is settled, one way or the other */
     }
@@ -792,13 +815,16 @@ static int look_at_head(struct publisher *p, const char *if_match, struct publis
     char head[DIGEST_HEX + 1];
     int rc = put_question(p, XFER_GET, url, SLICE("Accept: application/json"), &q);
 
-    if (rc == E_NETWORK || rc == E_TIMEOUT || rc == E_AGAIN || p->rc != 0) {
+    if (may_pass(rc) || p->rc != 0) {
         return rc;
     }
     if (rc == 0 && slice_eq(q.url, url)) { /* a tree that has moved is not published to */
         head_read(p, q.body, out);
     }
     digest_format(&p->head, head);
+    if (p->same && p->unsure) {
+        return 0; /* by the commit whose response did not come */
+    }
     if (p->over_head && if_match != NULL && strcmp(head, if_match) != 0) {
         head_forget(p); /* the commit will say so */
         p->same = false;
@@ -841,7 +867,7 @@ static void open_publisher(struct publisher *p, const struct agent *a,
     struct slice to = plain_to(slice_str(w->to));
 
     *p = (struct publisher){.agent = a, .files = *files};
-    p->to = arena_fmt(&p->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(a->mirror), SLICE_ARG(to));
+    p->name = arena_fmt(&p->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(a->mirror), SLICE_ARG(to));
     p->base = event_base_new();
     CHECK(p->base != NULL);
     p->xfers =
@@ -871,7 +897,7 @@ static void close_publisher(struct publisher *p)
 /* An earlier process may have been killed when all was done. */
 static void forget_memo(struct publisher *p)
 {
-    p->memo = memo_open(p->agent->state_dir, p->to, &p->files);
+    p->memo = memo_open(p->agent->state_dir, p->name, &p->files);
     memo_forget(p->memo);
 }
 
@@ -915,6 +941,66 @@ static int publish_all(struct publisher *p, const char *if_match, struct publish
     return rc;
 }
 
+/* Forgets what an attempt at another mirror has left, except the digests of the files. */
+static void begin_at(struct publisher *p, unsigned mirror)
+{
+    p->mirror = mirror;
+    p->to = mirrors_at(p->agent->mirrors, mirror, p->name, &p->arena);
+    p->location = SLICE_NONE;
+    p->rc = 0;
+    p->why = (struct err){0};
+    p->done_bytes = 0;
+    p->same = p->resumed = p->committed = false;
+    head_forget(p);
+    memo_close(&p->memo);
+}
+
+/* Will it perhaps do at another mirror? The token may not be known here yet, and this disk be
+ * full. */
+static bool is_mirrors_own(int rc)
+{
+    return may_pass(rc) || rc == E_DENIED || rc == E_NOSPACE;
+}
+
+/* Each mirror once, with few tries; then each with all of them. */
+static int publish_somewhere(struct publisher *p, const char *if_match, struct publish_result *out)
+{
+    struct mirrors *m = p->agent->mirrors;
+    bool several = mirrors_count(m) > 1;
+    struct digest key;
+    int rc = 0;
+
+    mirrors_key(m, p->name, &key);
+    for (unsigned round = several ? 0 : 1; round < 2; round++) {
+        uint64_t tried = 0;
+        unsigned next;
+
+        p->impatient = round == 0;
+        p->tries = round == 0 ? (unsigned)min_u64(FEW_TRIES, p->agent->tries) : p->agent->tries;
+        while ((next = mirrors_choose(m, &key, tried, MIRRORS_ALL, clock_now_ms())) !=
+               MIRROR_NONE) {
+            tried |= (uint64_t)1 << next;
+            *out = (struct publish_result){0};
+            begin_at(p, next);
+            rc = publish_all(p, if_match, out);
+            if (!is_mirrors_own(rc)) {
+                return rc;
+            }
+            if (may_pass(rc)) {
+                mirrors_failed(m, p->mirror, clock_now_ms());
+            }
+            if (several) {
+                log_info("publish.elsewhere", "mirror=" SLICE_FMT " why=\"%s\"",
+                         SLICE_ARG(mirrors_url(m, p->mirror)), p->why.text);
+            }
+        }
+        if (!may_pass(rc)) {
+            break;
+        }
+    }
+    return rc;
+}
+
 int publish(const struct agent *a, const struct publish_params *w, struct publish_result *out,
             struct err *e)
 {
@@ -938,7 +1024,7 @@ int publish(const struct agent *a, const struct publish_params *w, struct publis
         return 0;
     }
     open_publisher(&p, a, w, &files);
-    rc = publish_all(&p, w->if_match, out);
+    rc = publish_somewhere(&p, w->if_match, out);
     out->files = p.files.n;
     out->step = p.files.step;
     out->bytes = p.files.bytes;

@@ -5,6 +5,10 @@
  * own files: the result is a model folder. A checkpoint is complete when it has that name; one
  * that is being written has another. Names that begin with '.' or end in '~' or .partial are not
  * published. An interrupted upload continues where the mirror says.
+ *
+ * All of an upload goes to one mirror. If that one fails, it begins anew at the next of the list
+ * (agent/mirrors.h), with the digests that are known already. So the mirrors must share their
+ * repositories, as those of a cluster do.
  */
 #ifndef AGENT_PUBLISH_PUBLISH_H
 #define AGENT_PUBLISH_PUBLISH_H

@@ -14,6 +14,7 @@
 #include "common/codec/glob.h"
 #include "common/codec/hub_id.h"
 #include "common/codec/jread.h"
+#include "common/codec/url.h"
 #include "common/codec/jwrite.h"
 #include "common/codec/progress.h"
 #include "common/os/clock.h"

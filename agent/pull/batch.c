@@ -53,7 +53,9 @@ struct blob_batch_file {
 struct blob_batch {
     struct list node;
     struct batch *of;
-    struct xfer *x; /* with a connection */
+    struct xfer *x;  /* with a connection */
+    unsigned mirror; /* which one is asked */
+    bool failed;     /* it is not able to answer */
     struct buf asked, came;
     uint64_t retry_after_s; /* that the mirror asked for, else 0 */
     int rc; /* of the transfer, then of what is in it; E_UNSUPPORTED: the mirror knows no batches */
@@ -79,6 +81,7 @@ struct batch {
     bool proven;    /* the mirror has answered one */
     unsigned wrong; /* records */
     unsigned tries; /* in a row that brought nothing */
+    unsigned moves; /* and after which another mirror was asked at once */
     uint64_t not_before_ms;
 };
 
@@ -461,6 +464,7 @@ static int on_pull_batch_head(void *arg, const struct xfer_head *h)
     }
     if (h->status != 200) {
         struct ask_reason reason;
+        b->failed = ask_has_failed(0, h->status);
         ask_reason_head(&reason, h);
         b->rc = ask_judge(h->status, &reason, &b->why);
         if (b->rc == 0 || h->status == 405 || h->status == 501) {
@@ -506,18 +510,27 @@ static void on_sent(void *arg, int rc, const struct err *why, uint64_t body_byte
     pull_loop_feed(l);
 }
 
-static void blob_batch_send(struct blob_batch *b, struct slice url)
+/* The first file says which mirror: every node packs the same files together. */
+static void blob_batch_send(struct blob_batch *b)
 {
     static const struct xfer_events events = {on_pull_batch_head, on_pull_batch_body, on_sent};
     static const struct slice fields[] = {
         {"Accept: " BLOB_BATCH_BLOBS, 8 + sizeof BLOB_BATCH_BLOBS - 1},
         {"Content-Type: " BLOB_BATCH_DIGESTS, 14 + sizeof BLOB_BATCH_DIGESTS - 1}};
+    const struct agent *ag = b->of->loop->agent;
     struct slice lines[ARRAY_LEN(fields) + 1];
-    struct xfer_params w =
-        ask_xfer_params(b->of->loop->agent, XFER_POST, url, lines, fields, ARRAY_LEN(fields));
+    struct arena arena = {0};
+    struct xfer_params w;
+
+    b->mirror =
+        mirrors_choose(ag->mirrors, &b->file[0].x->want.digest, 0, MIRRORS_ALL, clock_now_ms());
+    w = ask_xfer_params(ag, XFER_POST,
+                        mirrors_at(ag->mirrors, b->mirror, slice_str(b->of->url), &arena), lines,
+                        fields, ARRAY_LEN(fields));
 
     w.body = buf_slice(&b->asked);
     b->x = xfer_start(b->of->loop->xfers, &w, &events, b);
+    arena_fini(&arena);
 }
 
 static bool blob_batch_cancel(struct blob_batch *b)
@@ -546,6 +559,7 @@ static void blob_batch_clear(struct blob_batch *b)
     buf_clear(&b->came);
     b->count = b->done = 0;
     b->rc = 0;
+    b->failed = false;
     b->why = (struct err){0};
     b->retry_after_s = 0;
 }
@@ -587,6 +601,16 @@ static void give_up(struct batch *s, const char *why, bool usual)
     }
 }
 
+/* Has a mirror that does not rest the files as well? */
+static bool other_mirror_helps(struct batch *s)
+{
+    static const struct digest any;
+    const struct mirrors *m = s->loop->agent->mirrors;
+
+    return mirrors_count(m) > 1 &&
+           mirrors_choose(m, &any, 0, MIRRORS_FRESH, clock_now_ms()) != MIRROR_NONE;
+}
+
 static void try_later(struct batch *s, const struct blob_batch *b)
 {
     uint64_t now_ms = clock_now_ms();
@@ -605,9 +629,19 @@ static void try_later(struct batch *s, const struct blob_batch *b)
 
 static void handle_batch_reply(struct batch *s, const struct blob_batch *b)
 {
+    struct mirrors *m = s->loop->agent->mirrors;
+
     if (b->done != 0) {
-        s->tries = 0;
+        s->tries = s->moves = 0;
         s->proven = true;
+    }
+    if (b->rc == 0) {
+        mirrors_worked(m, b->mirror);
+    } else if (b->failed || ask_has_failed(b->rc, 0)) {
+        mirrors_failed(m, b->mirror, clock_now_ms());
+        if (other_mirror_helps(s) && s->moves++ < s->loop->agent->tries * mirrors_count(m)) {
+            return; /* the next request is for another one */
+        }
     }
     switch (b->rc) {
     case 0:
@@ -633,12 +667,14 @@ static void handle_batch_reply(struct batch *s, const struct blob_batch *b)
     }
 }
 
-static void came_wrong(struct batch *s, struct small *x)
+static void came_wrong(struct batch *s, const struct blob_batch *b, struct small *x)
 {
+    mirrors_lied(s->loop->agent->mirrors, b->mirror, clock_now_ms());
+
     log_warn("pull.batch",
              "url=" SLICE_FMT " the file arrived damaged in a batch; it is requested by itself",
              SLICE_ARG(x->want.url));
-    if (++s->wrong == WRONG_MAX) {
+    if (!other_mirror_helps(s) && ++s->wrong == WRONG_MAX) {
         give_up(s, "too many files arrived damaged", false);
     }
     small_alone(x);
@@ -657,7 +693,7 @@ static void finish_batch_file(struct batch *s, const struct blob_batch *b,
         small_came(x);
         break;
     case BLOB_BATCH_WRONG:
-        came_wrong(s, x);
+        came_wrong(s, b, x);
         break;
     case BLOB_BATCH_ITSELF:
         small_alone(x);
@@ -713,7 +749,7 @@ static void start_batch_request(struct batch *s)
     if (b->count > 1) {
         list_push_back(&s->blob_batches, &b->node);
         s->nsheaves++;
-        blob_batch_send(b, slice_str(s->url));
+        blob_batch_send(b);
         return;
     }
     if (b->count == 1) { /* as short as it is, and judged by itself */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/cache/place.h"
+#include "common/codec/url.h"
 #include "common/hash/git_oid.h"
 #include "common/os/newfile.h"
 

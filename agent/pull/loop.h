@@ -28,6 +28,7 @@ struct pull_block { /* one part's bytes on their way to the disk */
     struct job job;
     struct transfer *of;
     struct remote_peer *from; /* NULL: the mirror */
+    uint64_t mirrors;         /* a bit for each mirror that some of the bytes are from */
     char *p;                  /* room for PART_BYTES, and XFER_SLICE_MAX for an overrun */
     size_t index;
     size_t n;

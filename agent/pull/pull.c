@@ -29,6 +29,7 @@
 #include "agent/ask.h"
 #include "agent/pull/transfer.h"
 #include "common/base/log.h"
+#include "common/codec/url.h"
 #include "common/os/clock.h"
 
 enum { RESTARTS_MAX = 3, LIST_MAX = 64 << 20 };
@@ -213,7 +214,7 @@ static void restart(struct pull *p, bool discard, int rc, const struct err *why)
         p->object.url =
             p->want.other_url; /* the name moved on; the digest has an address of its own */
     }
-    if (++p->restarts > RESTARTS_MAX) {
+    if (++p->restarts > RESTARTS_MAX + mirrors_count(p->loop->agent->mirrors) - 1) {
         rc = too_many_restarts(p, rc, &last);
         fail_pull(p, rc, &last);
         return;
@@ -270,6 +271,12 @@ static void start_pull(struct pull *p)
     p->object.digest = p->want.digest;
     p->object.size_bytes = p->want.size_bytes;
     p->object.etag[0] = '\0';
+    p->object.several = mirrors_count(p->loop->agent->mirrors) > 1;
+    if (p->bound) {
+        p->object.key = p->want.digest;
+    } else {
+        mirrors_key(p->loop->agent->mirrors, p->want.url, &p->object.key);
+    }
     p->list_url = SLICE_NONE;
     if (on_local_cache(p)) {
         return;
@@ -304,9 +311,10 @@ static struct slice described_by(struct slice link)
 static void read_pull_answer(struct pull *p, const struct ask_answer *a)
 {
     struct slice link = described_by(a->link);
+    const struct mirrors *mirrors = p->loop->agent->mirrors;
     struct buf url = BUF_INIT(8192);
-    struct url list;
     struct digest says;
+    unsigned at;
     struct err why;
 
     p->object.size_bytes = a->content_length;
@@ -327,11 +335,10 @@ static void read_pull_answer(struct pull *p, const struct ask_answer *a)
         p->object.digest = says;
         p->object.known = true;
     }
-    /* The list is asked for with our token: at the mirror's own host only. */
+    /* The list is asked for with our token: at a mirror's own host only. */
     if (link.n > 0 && url_resolve(a->url, link, &url, NULL) == 0 &&
-        url_split(buf_slice(&url), &list, NULL) == 0 &&
-        url_same_host(&list, &p->loop->agent->mirror_url)) {
-        p->list_url = arena_copy(&p->arena, buf_slice(&url));
+        (at = mirrors_find(mirrors, buf_slice(&url))) != MIRROR_NONE) {
+        p->list_url = mirrors_plain(mirrors, at, arena_copy(&p->arena, buf_slice(&url)), &p->arena);
     }
     buf_free(&url);
     move(p, PULL_LOCKING);
@@ -371,8 +378,11 @@ static void
 send_pull_request(struct pull *p, enum xfer_method method, struct slice url, size_t body_max,
                   void (*done)(void *, int, const struct err *, const struct ask_answer *))
 {
-    const struct ask_params w = {
-        .method = method, .url = url, .body_max = body_max, .head_reason = true};
+    const struct ask_params w = {.method = method,
+                                 .url = url,
+                                 .body_max = body_max,
+                                 .head_reason = true,
+                                 .key = &p->object.key};
 
     if (p->ask == NULL && clock_now_ms() >= p->not_before_ms && pull_loop_take_conn(p->loop)) {
         p->ask = ask_start(p->loop->xfers, p->loop->agent, &w, done, p);
@@ -538,6 +548,19 @@ static void seal_pulled_file(struct pull *p)
 
 /* --- FETCHING, CHECKING ----------------------------------------------------------------------- */
 
+/* A stream that one mirror sent alone had wrong bytes: may another one have the right ones? */
+static bool other_mirror_helps(struct pull *p, uint64_t sent_by)
+{
+    struct mirrors *m = p->loop->agent->mirrors;
+    uint64_t now_ms = clock_now_ms();
+
+    if (sent_by != 0 && (sent_by & (sent_by - 1)) == 0) {
+        mirrors_lied(m, (unsigned)__builtin_ctzll(sent_by), now_ms);
+        return mirrors_choose(m, &p->object.key, sent_by, MIRRORS_FRESH, now_ms) != MIRROR_NONE;
+    }
+    return sent_by != 0; /* it is not known which one it was */
+}
+
 static void wrong_digest(struct pull *p, const struct digest *got)
 {
     struct transfer_view v = transfer_view(p->transfer);
@@ -550,6 +573,8 @@ static void wrong_digest(struct pull *p, const struct digest *got)
         transfer_check(p->transfer);
     } else if (v.chunked || v.resumed) {
         p->list_lies = p->list_lies || v.chunked;
+        restart(p, true, rc, &why);
+    } else if (other_mirror_helps(p, v.mirrors)) {
         restart(p, true, rc, &why);
     } else {
         p->discard = true;
@@ -609,6 +634,7 @@ static void on_transfer(void *arg, enum transfer_event what, int rc, const struc
         retry_later(p, rc, why, after_s);
         break;
     case TRANSFER_CHANGED:
+        p->list_lies = p->list_lies || rc == E_CORRUPT;
         restart(p, rc != E_CHANGED || !p->bound, rc, why);
         break;
     case TRANSFER_FAILED:

@@ -26,6 +26,8 @@ struct connection { /* one request under way */
     struct transfer *of;
     struct xfer *x;
     struct remote_peer *from; /* NULL: the mirror */
+    unsigned mirror;          /* which one */
+    uint64_t tried;           /* a bit for each mirror that was asked since the last one worked */
     struct pull_block *block; /* being filled */
     struct transfer_range range;
     uint64_t asked_ms;
@@ -49,6 +51,9 @@ struct transfer {
     struct chunk_list list;
     bool chunked;       /* there is a list */
     uint8_t *bad_tries; /* one a chunk */
+    uint64_t mirrors;   /* a bit for each that some of the bytes are from */
+    uint64_t refuted;   /* and for each whose chunk was not what the list says */
+    bool confirmed;     /* some chunk was */
     uint8_t *rotten;    /* of a check: parts that are not what the list says */
     struct list connections;
     bool stopped;
@@ -98,7 +103,8 @@ static int range_head(struct pull_object *o, const struct transfer_range *r,
 {
     struct slice etag = xfer_head_field(h, "etag");
     struct digest says;
-    bool other = (o->etag[0] != '\0' && etag.p != NULL && !slice_eqs(etag, o->etag)) ||
+    bool other = (o->etag[0] != '\0' && etag.p != NULL && !slice_eqs(etag, o->etag) &&
+                  !(o->several && o->known)) ||
                  (o->known && digest_from_field(xfer_head_field(h, "repr-digest"), &says) &&
                   !digest_eq(&says, &o->digest));
 
@@ -157,6 +163,11 @@ static uint64_t connection_at(const struct connection *l)
     return l->block->index * PART_BYTES + l->block->n;
 }
 
+static bool has_progressed(const struct connection *l)
+{
+    return connection_at(l) >= l->range.first + GO_ON_BYTES;
+}
+
 static void connection_close(struct connection *l, int rc)
 {
     struct transfer *t = l->of;
@@ -199,16 +210,33 @@ static void write_block(struct job *j)
     }
 }
 
-/* TRANSFER_MOVED, or TRANSFER_FAILED when it is too often now. */
-static enum transfer_event bad_chunk(struct transfer *t, size_t index, struct err *e)
+static bool is_one(uint64_t bits)
 {
-    if (++t->bad_tries[index] < BAD_TRIES) {
+    return bits != 0 && (bits & (bits - 1)) == 0;
+}
+
+/* TRANSFER_MOVED, or TRANSFER_FAILED when it is too often now; TRANSFER_CHANGED when it is rather
+ * the list that is wrong. mirrors: those that it is from. */
+static enum transfer_event bad_chunk(struct transfer *t, size_t index, uint64_t mirrors,
+                                     struct err *e)
+{
+    struct mirrors *all = t->loop->agent->mirrors;
+
+    if (is_one(mirrors)) {
+        mirrors_lied(all, (unsigned)__builtin_ctzll(mirrors), clock_now_ms());
+        t->refuted |= mirrors;
+    }
+    if (!t->confirmed && t->refuted != 0 && !is_one(t->refuted)) {
+        err_set(e, E_CORRUPT, "two mirrors have other data than the chunk list says");
+        return TRANSFER_CHANGED;
+    }
+    if (++t->bad_tries[index] < BAD_TRIES + mirrors_count(all) - 1) {
         return TRANSFER_MOVED;
     }
     err_set(e, E_CORRUPT,
             "part %zu of %zu arrived damaged %d times in a row; the data is corrupted on the "
             "mirror's disk or on the way (run mirrorctl verify on the mirror)",
-            index + 1, t->parts->count, BAD_TRIES);
+            index + 1, t->parts->count, (int)t->bad_tries[index]);
     return TRANSFER_FAILED;
 }
 
@@ -227,6 +255,8 @@ static void block_written(struct job *j)
     enum transfer_event what = TRANSFER_MOVED;
     struct err why = b->why;
     struct remote_peer *from = b->from;
+    uint64_t mirrors = b->mirrors;
+    bool checked = b->check && from == NULL;
     size_t index = b->index;
     size_t n = b->n;
     int rc = b->rc;
@@ -239,9 +269,10 @@ static void block_written(struct job *j)
     parts_mark(t->parts, index, rc == 0 ? PART_DONE : PART_MISSING);
     if (rc == 0) {
         part_is_there(t, index, n);
+        t->confirmed = t->confirmed || checked;
         what = TRANSFER_WRITTEN;
     } else if (!t->stopped && rc == E_CORRUPT && from == NULL) {
-        what = bad_chunk(t, index, &why);
+        what = bad_chunk(t, index, mirrors, &why);
     } else if (!t->stopped && rc != E_CORRUPT) {
         what = TRANSFER_FAILED;
     }
@@ -314,6 +345,7 @@ static bool turn_block(struct connection *l)
         return false;
     }
     next->index = full->index + 1;
+    next->mirrors = (uint64_t)1 << l->mirror;
     next->n = full->n - (size_t)PART_BYTES;
     memcpy(next->p, full->p + PART_BYTES, next->n);
     full->n = (size_t)PART_BYTES;
@@ -345,6 +377,10 @@ static int on_transfer_body(void *arg, struct slice bytes)
     CHECK(bytes.n <= PART_BYTES + XFER_SLICE_MAX - b->n);
     memcpy(b->p + b->n, bytes.p, bytes.n);
     b->n += bytes.n;
+    if (l->from == NULL) {
+        b->mirrors |= (uint64_t)1 << l->mirror;
+        t->mirrors |= (uint64_t)1 << l->mirror;
+    }
     t->tally->fetched_bytes += bytes.n;
     t->tally->peer_bytes += l->from != NULL ? bytes.n : 0;
     l->paused = !t->chunked && b->n >= PART_BYTES && !turn_block(l);
@@ -372,14 +408,18 @@ static void connection_ask(struct connection *l)
 {
     struct transfer *t = l->of;
     struct slice lines[3];
-    struct slice if_range = arena_fmt(&t->arena, "If-Range: %s", t->object->etag);
+    const struct pull_object *o = t->object;
+    struct slice if_range = arena_fmt(&t->arena, "If-Range: %s", o->etag);
+    bool conditional = l->range.ranged && o->etag[0] != '\0' && !(o->several && o->known);
+    struct slice url = mirrors_at(t->loop->agent->mirrors, l->mirror, o->url, &t->arena);
     struct xfer_params w =
-        ask_xfer_params(t->loop->agent, XFER_GET, t->object->url, lines, &if_range,
-                        l->range.ranged && t->object->etag[0] != '\0' ? 1 : 0);
+        ask_xfer_params(t->loop->agent, XFER_GET, url, lines, &if_range, conditional ? 1 : 0);
 
     w.ranged = l->range.ranged;
     w.range_first = l->range.first;
     w.range_last = l->range.last;
+    l->refused = 0;
+    l->retry_after_s = 0;
     l->asked_ms = clock_now_ms();
     l->x = xfer_start(t->loop->xfers, &w, &events, l);
 }
@@ -391,7 +431,68 @@ static bool can_resume(const struct transfer *t)
            (t->object->known || t->object->etag[0] != '\0');
 }
 
+/* False: each of them was asked. */
+static bool choose_mirror(struct connection *l, enum mirrors_which which)
+{
+    const struct transfer *t = l->of;
+    unsigned next =
+        mirrors_choose(t->loop->agent->mirrors, &t->object->key, l->tried, which, clock_now_ms());
+
+    if (next == MIRROR_NONE) {
+        return false;
+    }
+    l->mirror = next;
+    l->tried |= (uint64_t)1 << next;
+    return true;
+}
+
 /* --- how a connection ends -------------------------------------------------------------------- */
+
+/* The rest of what was asked for. */
+static void ask_rest(struct connection *l)
+{
+    l->range.ranged = true;
+    l->range.first = connection_at(l);
+    l->range.last = l->of->chunked ? l->range.last : l->of->object->size_bytes - 1;
+    connection_ask(l);
+}
+
+/* With nothing of it here another mirror gets the same request. */
+static bool ask_other_mirror(struct connection *l, enum mirrors_which which)
+{
+    struct transfer *t = l->of;
+    bool fresh = connection_at(l) == l->range.first;
+
+    if (t->stopped || l->paused || (!fresh && !can_resume(t)) ||
+        (l->range.ranged && connection_at(l) > l->range.last) || !choose_mirror(l, which)) {
+        return false;
+    }
+    if (fresh) {
+        connection_ask(l);
+    } else {
+        ask_rest(l);
+    }
+    return true;
+}
+
+/* Another mirror goes on: this one has failed, or does not have it. refused: its status. */
+static bool next_mirror(struct connection *l, int rc, int refused)
+{
+    struct mirrors *m = l->of->loop->agent->mirrors;
+
+    if (l->from != NULL || l->block == NULL || rc == 0 || mirrors_count(m) == 1) {
+        return false;
+    }
+    if (ask_has_failed(refused != 0 ? 0 : rc, refused)) {
+        mirrors_failed(m, l->mirror, clock_now_ms());
+        if (has_progressed(l)) {
+            l->tried = (uint64_t)1 << l->mirror;
+        }
+        return ask_other_mirror(l, MIRRORS_ALL);
+    }
+    return (rc == E_CHANGED || refused == 404 || refused == 401) &&
+           ask_other_mirror(l, MIRRORS_FRESH);
+}
 
 /* The connection broke: at once for the rest, as long as every try brings something. */
 static bool connection_goes_on(struct connection *l, int rc)
@@ -399,13 +500,10 @@ static bool connection_goes_on(struct connection *l, int rc)
     struct transfer *t = l->of;
 
     if (rc != E_NETWORK || l->from != NULL || t->stopped || l->paused || l->block == NULL ||
-        connection_at(l) < l->range.first + GO_ON_BYTES || connection_at(l) > l->range.last ||
-        !can_resume(t)) {
+        !has_progressed(l) || connection_at(l) > l->range.last || !can_resume(t)) {
         return false;
     }
-    l->range.ranged = true;
-    l->range.first = connection_at(l);
-    connection_ask(l);
+    ask_rest(l);
     return true;
 }
 
@@ -479,7 +577,7 @@ static void on_transfer_done(void *arg, int rc, const struct err *why, uint64_t 
     } else if (rc == 0) {
         rc = t->chunked ? chunk_ended(l, &e) : stream_ended(l, &e);
     }
-    if (connection_goes_on(l, rc)) {
+    if (next_mirror(l, rc, l->refused) || connection_goes_on(l, rc)) {
         return;
     }
     after_s = l->retry_after_s;
@@ -500,10 +598,12 @@ static void connection_start(struct transfer *t, struct pull_block *b, struct re
     struct connection *l = NEW(struct connection);
 
     *l = (struct connection){.of = t, .block = b, .from = from, .range = {ranged, first, last}};
+    b->mirrors = 0;
     list_push_back(&t->connections, &l->node);
     if (from != NULL) {
         connection_ask_remote_peer(l);
     } else {
+        CHECK(choose_mirror(l, MIRRORS_ALL));
         connection_ask(l);
     }
 }
@@ -652,8 +752,10 @@ static void hurry(struct transfer *t, uint64_t now_ms)
         } else if (l->hurried < HURRIES_MAX) {
             l->hurried++;
             xfer_cancel(&l->x);
-            l->range.first = connection_at(l);
-            connection_ask(l);
+            mirrors_failed(t->loop->agent->mirrors, l->mirror, now_ms);
+            l->tried = (uint64_t)1 << l->mirror;
+            (void)choose_mirror(l, MIRRORS_FRESH); /* else the same one, over another connection */
+            ask_rest(l);
         }
     }
 }
@@ -793,7 +895,8 @@ struct transfer_view transfer_view(const struct transfer *t)
     return (struct transfer_view){.fd = t->parts->fd,
                                   .stateless = t->parts->stateless,
                                   .chunked = t->chunked,
-                                  .resumed = t->parts->resumed > 0};
+                                  .resumed = t->parts->resumed > 0,
+                                  .mirrors = t->mirrors};
 }
 
 /* --- its life --------------------------------------------------------------------------------- */

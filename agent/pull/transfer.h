@@ -3,8 +3,9 @@
  * list. Its SHA-256 is computed as they arrive.
  *
  * Parts come from the mirror, and from peers if there are any. A connection that breaks is
- * resumed; one that is too slow is replaced. The caller decides what to do about failures, which
- * are reported as events.
+ * resumed; one that is too slow is replaced. Of several mirrors (agent/mirrors.h) the next goes on
+ * where one has failed, with the byte after the last one that came. The caller decides what to do
+ * about failures that no other mirror helps with, which are reported as events.
  *
  * owns     the partial file, by parts.h, whose lock the caller holds; transfer_close() requires it
  *          to be idle
@@ -23,6 +24,8 @@ struct pull_object { /* what is known about a file; a stream's header section ma
     struct slice url;
     struct digest digest;
     bool known;                 /* digest */
+    bool several;               /* mirrors: the ETag is that of one of them */
+    struct digest key;          /* of the order of the mirrors */
     bool no_ranges;             /* the response to a range request was the whole file */
     uint64_t size_bytes;        /* SIZE_UNKNOWN */
     char etag[PARTS_ETAG_ROOM]; /* strong, or "" */
@@ -79,6 +82,8 @@ struct transfer_view { /* of its partial file */
     bool stateless; /* no .state next to it */
     bool chunked;   /* each part was checked against the chunk list */
     bool resumed;   /* parts of it are an earlier run's */
+    /* a bit for each mirror that some of the bytes are from, since the transfer was opened */
+    uint64_t mirrors;
 };
 struct transfer_view transfer_view(const struct transfer *t);
 

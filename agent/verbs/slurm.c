@@ -28,40 +28,72 @@ enum { EPILOG_DEADLINE_MS = 10000, FIRST_DEADLINE_MS = 30000, LOOK_MS = 100, TIC
  * it.
  *
  * Without `export` in the node's file: TRAINAGENT_MIRROR, HF_ENDPOINT, PIP_INDEX_URL,
- * PIP_TRUSTED_HOST (over plain HTTP), UV_DEFAULT_INDEX; else what stands there. What the user has
+ * PIP_TRUSTED_HOST (over plain HTTP), UV_DEFAULT_INDEX; else what stands there. Of several mirrors,
+ * other clients than ours get one, each node its own. What the user has
  * set stays. And MIRROR_STAGED, where the job's files are, whatever it was. */
 
 enum { LINE_BYTES = 8192 };
 
-static const char *const usual[] = {"TRAINAGENT_MIRROR={mirror}", "HF_ENDPOINT={mirror}/hf",
+static const char *const usual[] = {"TRAINAGENT_MIRROR={mirrors}", "HF_ENDPOINT={mirror}/hf",
                                     "PIP_INDEX_URL={mirror}/pypi/simple/",
                                     "UV_DEFAULT_INDEX={mirror}/pypi/simple/", NULL};
 
 struct values {
-    const char *mirror, *host, *staged, *job; /* NULL: there is none */
+    const char *mirror, *mirrors, *host, *staged, *job; /* NULL: there is none */
 };
 
 static const char *slurm_variable_value(void *arg, struct slice name)
 {
     const struct values *v = arg;
 
-    return slice_eqs(name, "mirror")   ? v->mirror
-           : slice_eqs(name, "host")   ? v->host
-           : slice_eqs(name, "staged") ? v->staged
-           : slice_eqs(name, "job")    ? v->job
-                                       : NULL;
+    return slice_eqs(name, "mirror")    ? v->mirror
+           : slice_eqs(name, "mirrors") ? v->mirrors
+           : slice_eqs(name, "host")    ? v->host
+           : slice_eqs(name, "staged")  ? v->staged
+           : slice_eqs(name, "job")     ? v->job
+                                        : NULL;
+}
+
+/* The node's mirror for clients that take only one, or NULL. */
+static const char *mirror_of_node(const struct node_conf *n, struct arena *a)
+{
+    char host[256] = "";
+    struct mirrors *m = NULL;
+    const char *url = NULL;
+    struct digest key;
+
+    if (n->mirror != NULL && mirrors_open(slice_str(n->mirror), &m, NULL) == 0) {
+        (void)!gethostname(host, sizeof host - 1);
+        digest_of(slice_str(host), &key);
+        url = arena_cstr(a, mirrors_url(m, mirrors_choose(m, &key, 0, MIRRORS_ALL, 0)));
+    }
+    mirrors_close(&m);
+    return url;
+}
+
+static const char *mirrors_of_node(const struct node_conf *n, struct arena *a)
+{
+    struct mirrors *m = NULL;
+    const char *all = NULL;
+
+    if (n->mirror != NULL && mirrors_open(slice_str(n->mirror), &m, NULL) == 0) {
+        for (unsigned i = 0; i < mirrors_count(m); i++) {
+            all = arena_fmt(a, "%s%s" SLICE_FMT, all != NULL ? all : "", all != NULL ? "," : "",
+                            SLICE_ARG(mirrors_url(m, i)))
+                      .p;
+        }
+    }
+    mirrors_close(&m);
+    return all;
 }
 
 /* The mirror's, as pip's trusted-host wants it. */
-static const char *host_of_mirror(const struct node_conf *n, char out[256])
+static const char *host_of(const char *mirror, struct arena *a)
 {
     struct url u;
 
-    if (n->mirror == NULL || url_split(slice_str(n->mirror), &u, NULL) != 0) {
-        return NULL;
-    }
-    snprintf(out, 256, SLICE_FMT, SLICE_ARG(u.host));
-    return out;
+    return mirror == NULL || url_split(slice_str(mirror), &u, NULL) != 0 ? NULL
+                                                                         : arena_cstr(a, u.host);
 }
 
 static bool name_ok(struct slice name)
@@ -76,25 +108,15 @@ static bool name_ok(struct slice name)
     return name.n > 0;
 }
 
-static bool exports_fill(const char *line, const struct node_conf *n, const char *job,
-                         const char *staged, struct buf *out)
+static bool exports_fill(const char *line, const struct values *v, struct buf *out)
 {
-    char host[256];
-    char mirror[2048];
+    struct values filled = *v;
     struct slice rest = slice_str(line);
-    struct values v = {.host = host_of_mirror(n, host), .staged = staged, .job = job};
     struct slice unknown;
 
-    if (n->mirror != NULL) {
-        snprintf(mirror, sizeof mirror, "%s", n->mirror);
-        for (size_t i = strlen(mirror); i > 0 && mirror[i - 1] == '/'; i--) {
-            mirror[i - 1] = '\0';
-        }
-        v.mirror = mirror;
-    }
     buf_clear(out);
     if (slice_find(rest, '=') < 0 || !name_ok(slice_cut(&rest, '=')) ||
-        jobfile_fill(line, slurm_variable_value, &v, out, &unknown, NULL) != 0) {
+        jobfile_fill(line, slurm_variable_value, &filled, out, &unknown, NULL) != 0) {
         return false;
     }
     for (size_t i = 0; i < out->n; i++) {
@@ -105,12 +127,11 @@ static bool exports_fill(const char *line, const struct node_conf *n, const char
     return true;
 }
 
-static void print_one(const char *line, const struct node_conf *n, const char *job,
-                      const char *staged)
+static void print_one(const char *line, const struct values *v)
 {
     struct buf out = BUF_INIT(LINE_BYTES);
 
-    if (exports_fill(line, n, job, staged, &out)) {
+    if (exports_fill(line, v, &out)) {
         struct slice rest = buf_slice(&out);
         struct slice name = slice_cut(&rest, '=');
         char *cname = mem_new(name.n + 1);
@@ -129,14 +150,21 @@ static void print_one(const char *line, const struct node_conf *n, const char *j
 static void exports_print(const struct node_conf *n, const char *job, const char *staged)
 {
     const char *const *line = n->slurm.export != NULL ? n->slurm.export : usual;
+    struct arena a = {0};
+    struct values v = {.mirror = mirror_of_node(n, &a),
+                       .mirrors = mirrors_of_node(n, &a),
+                       .staged = staged,
+                       .job = job};
 
+    v.host = host_of(v.mirror, &a);
     for (; *line != NULL; line++) {
-        print_one(*line, n, job, staged);
+        print_one(*line, &v);
     }
-    if (n->slurm.export == NULL && n->mirror != NULL &&
-        slice_starts(slice_str(n->mirror), SLICE("http://"))) {
-        print_one("PIP_TRUSTED_HOST={host}", n, job, staged);
+    if (n->slurm.export == NULL && v.mirror != NULL &&
+        slice_starts(slice_str(v.mirror), SLICE("http://"))) {
+        print_one("PIP_TRUSTED_HOST={host}", &v);
     }
+    arena_fini(&a);
     /* Ours alone: a job that was submitted from within another has the other's. */
     if (staged != NULL) {
         printf("export MIRROR_STAGED=%s\n", staged);

@@ -6,8 +6,11 @@
 #include "agent/job/record.h"
 #include "agent/slurm/staging.h"
 #include "agent/command.h"
+#include "agent/probe.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
+
+enum { PROBE_PATIENCE_MS = 2000 };
 
 /* `key` is the name in JSON. */
 static void print_cache_totals(const struct agent *a, const struct local_cache_totals *t,
@@ -32,6 +35,46 @@ static void print_cache_totals(const struct agent *a, const struct local_cache_t
            plural(t->partials, "download", "downloads"), partials);
 }
 
+static void print_mirror(const struct agent *a, const struct mirror_probe *m, bool first)
+{
+    bool ready = m->status == 200;
+    char took[UNITS_TEXT];
+
+    span_format(m->took_ms, took);
+    if (a->json) {
+        printf("%s{\"url\":\"" SLICE_FMT "\",\"ready\":%s,\"status\":%d,\"took_ms\":%" PRIu64 "}",
+               first ? "" : ",", SLICE_ARG(m->url), ready ? "true" : "false", m->status,
+               m->took_ms);
+    } else if (m->status == 0) {
+        printf("%-8s " SLICE_FMT "  %s\n", "mirror", SLICE_ARG(m->url), m->why.text);
+    } else if (ready) {
+        printf("%-8s " SLICE_FMT "  ready, responded after %s\n", "mirror", SLICE_ARG(m->url),
+               took);
+    } else {
+        printf("%-8s " SLICE_FMT "  responds to /readyz with %d\n", "mirror", SLICE_ARG(m->url),
+               m->status);
+    }
+}
+
+static void print_mirrors(const struct agent *a)
+{
+    struct mirror_probe m[MIRRORS_MAX];
+    unsigned n = a->mirrors != NULL ? mirrors_count(a->mirrors) : 0;
+
+    if (n > 0) {
+        probe_mirrors(a, PROBE_PATIENCE_MS, m);
+    }
+    if (a->json) {
+        fputs(",\"mirrors\":[", stdout);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        print_mirror(a, &m[i], i == 0);
+    }
+    if (a->json) {
+        fputs("]", stdout);
+    }
+}
+
 static int run_status_verb(struct verb_line *v, struct err *e)
 {
     struct local_cache_totals t;
@@ -46,6 +89,7 @@ static int run_status_verb(struct verb_line *v, struct err *e)
     if (!v->agent->json) {
         printf("%-8s %s\n", "at", local_cache_dir(v->agent->local_cache));
     }
+    print_mirrors(v->agent);
     records_print(v->agent);
     if (v->agent->json) {
         puts("}");
@@ -79,7 +123,7 @@ const struct agent_verb verb_status = {
     .name = "status",
     .run = run_status_verb,
     .args = "",
-    .help = "show what the local cache holds and which jobs ran",
+    .help = "show what the local cache holds, whether the mirrors respond, and which jobs ran",
     .example = "trainagent status",
 };
 

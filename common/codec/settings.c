@@ -505,6 +505,17 @@ const char **settings_texts(const struct settings_node *nd, const char *key, str
     return list;
 }
 
+const char *settings_joined(const struct settings_node *nd, const char *key, struct arena *a)
+{
+    const char *all = settings_text(nd, key, NULL);
+
+    for (const struct settings_given *g = all != NULL ? settings_given(nd, key)->next : NULL;
+         g != NULL; g = g->next) {
+        all = arena_fmt(a, "%s,%s", all, g->text).p;
+    }
+    return all;
+}
+
 struct settings_place settings_where(const struct settings_node *nd, const char *key)
 {
     const struct settings_given *g = settings_given(nd, key);

@@ -87,6 +87,9 @@ const char *settings_text(const struct settings_node *nd, const char *key, const
 /* All of a list, ends with NULL. */
 const char **settings_texts(const struct settings_node *nd, const char *key, struct arena *a,
                             size_t *n);
+/* The same in one text, with ',' between them; NULL when it is not in the file. nd NULL: an empty
+ * section. */
+const char *settings_joined(const struct settings_node *nd, const char *key, struct arena *a);
 /* The place of the key, or of the section when the key is not in the file. */
 struct settings_place settings_where(const struct settings_node *nd, const char *key);
 /* true, yes, on; false, no, off. False: anything else. */

@@ -25,8 +25,8 @@ static inline int scene_setup(void **state)
     s->agent.quiet = true;
     s->agent.tries = 2;
     canned_open(&s->mirror);
-    s->agent.mirror = slice_str(s->mirror.url);
-    assert_int_equal(url_split(s->agent.mirror, &s->agent.mirror_url, NULL), 0);
+    assert_int_equal(mirrors_open(slice_str(s->mirror.url), &s->agent.mirrors, NULL), 0);
+    s->agent.mirror = mirrors_url(s->agent.mirrors, 0);
     *state = s;
     return 0;
 }

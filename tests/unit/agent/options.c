@@ -34,7 +34,8 @@ static int read_words(const char *text, uint64_t *said, struct err *e)
 static void test_every_option_fills_its_field(void **state)
 {
     static const char every[] =
-        "--mirror http://m --cache=/s --state /st --node-file /n --token-file /t "
+        "--mirror http://m --mirror http://n,http://o "
+        "--cache=/s --state /st --node-file /n --token-file /t "
         "--plaintext-token --ca-file /ca --connections 9 --idle-timeout 70 --tries 3 VERB "
         "--to here --unpack --sha256 ab --copy --jitter 2s --ranks 4 --restarts 5 --checkpoints "
         "/ck "
@@ -52,7 +53,7 @@ static void test_every_option_fills_its_field(void **state)
     if (read_words(every, &said, &e) != OPTIONS_DONE) {
         fail_msg("%s", e.text);
     }
-    assert_true(slice_eqs(agent.mirror, "http://m"));
+    assert_true(slice_eqs(agent.mirror, "http://m,http://n,http://o"));
     assert_string_equal(agent.local_cache_dir, "/s");
     assert_string_equal(agent.state_dir, "/st");
     assert_string_equal(agent.conf_file, "/n");

@@ -33,6 +33,20 @@ static void private_members(const struct cluster_status *c, struct buf *out)
     jwrite_str(out, "check", c->checked.step == NULL ? "passed" : c->checked.why.text);
 }
 
+static void collect_members(const struct collect_status *c, bool whole, struct buf *out)
+{
+    if (whole) {
+        jwrite_str(out, "collection",
+                   c->why.code != 0            ? c->why.text
+                   : !c->known                 ? "none yet"
+                   : c->last.ended_unix_s == 0 ? "running"
+                                               : "");
+    }
+    jwrite_u64(out, "collected_unix_s", c->last.ended_unix_s);
+    jwrite_u64(out, "condemned", c->waiting);
+    jwrite_u64(out, "condemned_bytes", c->waiting_bytes);
+}
+
 void cluster_members(const struct sample *s, bool whole, struct buf *out)
 {
     const struct cluster_status *c = &s->cluster;
@@ -57,6 +71,7 @@ void cluster_members(const struct sample *s, bool whole, struct buf *out)
     jwrite_u64(out, "fetches_failed", c->content.failed);
     jwrite_u64(out, "requests", sum_of_requests(&c->bucket, BUCKET_OK));
     jwrite_u64(out, "requests_failed", sum_of_requests(&c->bucket, BUCKET_BUSY));
+    collect_members(&c->collect, whole, out);
     jwrite_u64(out, "sent_bytes", c->bucket.sent_bytes);
     jwrite_u64(out, "received_bytes", c->bucket.received_bytes);
 }

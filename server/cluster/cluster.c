@@ -47,6 +47,7 @@ struct cluster {
     struct cluster_sequencer *sequencer;
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
+    struct collect *collect; /* NULL: not yet */
     pthread_t keeper;
     bool keeps;       /* there is that thread */
     struct lock lock; /* LOCK_CLUSTER; guards what follows, to keeper_ends */
@@ -124,6 +125,9 @@ static void on_after_apply(void *arg, const struct batch *const *b, size_t n)
     }
     if (c->on_row != NULL) {
         c->on_row(c->on_row_arg, TABLES, SLICE_NONE);
+    }
+    if (c->collect != NULL) {
+        collect_note(c->collect, b, n);
     }
     lock_drop(&c->lock);
 }
@@ -313,6 +317,106 @@ static int keep_log(struct cluster *c, uint64_t *newest, struct err *e)
                  trimmed.checkpoints);
     }
     return rc;
+}
+
+/* --- collection --- */
+
+static bool on_first_asked(void *arg)
+{
+    return is_first_member(arg);
+}
+
+static bool on_alive_asked(void *arg, const char *node)
+{
+    struct cluster *c = arg;
+    struct member other[MEMBERS_MAX];
+    size_t n = members_others(c->members, other, MEMBERS_MAX);
+
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(other[i].node, node) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool on_all_applied_asked(void *arg, uint64_t seq)
+{
+    struct cluster *c = arg;
+    struct member other[MEMBERS_MAX];
+    size_t n = members_others(c->members, other, MEMBERS_MAX);
+
+    for (size_t i = 0; i < n; i++) {
+        if (other[i].applied < seq) {
+            return false;
+        }
+    }
+    return on_applied_asked(c) >= seq;
+}
+
+static int on_checkpoint_wanted(void *arg, uint64_t seq, struct err *e)
+{
+    struct cluster *c = arg;
+    uint64_t newest = 0;
+    int rc = checkpoint_list(c->bucket, 1, on_newest, &newest, e);
+
+    return rc != 0 || newest >= seq
+               ? rc
+               : sequencer_write_checkpoint(c->store, c->bucket, random_u64(), &newest, e);
+}
+
+static int on_sweep_wanted(void *arg, struct err *e)
+{
+    struct cluster *c = arg;
+
+    return tree_content_sweep_places(c->trees, e);
+}
+
+static bool on_reads_back_asked(void *arg)
+{
+    struct cluster *c = arg;
+
+    return tree_content_reads_back(c->trees);
+}
+
+static void open_collect(struct cluster *c)
+{
+    static const struct collect_ops ops = {.is_first = on_first_asked,
+                                           .is_alive = on_alive_asked,
+                                           .applied = on_applied_asked,
+                                           .all_applied = on_all_applied_asked,
+                                           .checkpoint = on_checkpoint_wanted,
+                                           .sweep_places = on_sweep_wanted,
+                                           .reads_back = on_reads_back_asked};
+    struct collect_settings set = {.store = c->store,
+                                   .bucket = c->content,
+                                   .every_s = c->set.collect_s,
+                                   .delay_s = c->set.collect_delay_s,
+                                   .orphan_age_s = c->set.orphan_age_s,
+                                   .ops = &ops,
+                                   .arg = c};
+
+    memcpy(set.node, c->node, sizeof set.node);
+    lock_take(&c->lock);
+    c->collect = collect_open(&set);
+    lock_drop(&c->lock);
+}
+
+static void stop_collect(struct cluster *c)
+{
+    struct collect *collect;
+
+    lock_take(&c->lock);
+    collect = c->collect;
+    c->collect = NULL;
+    lock_drop(&c->lock);
+    collect_close(&collect);
+}
+
+int cluster_collect(struct cluster *c, bool dry, collect_progress *progress, void *arg,
+                    struct collect_report *out, struct err *e)
+{
+    return collect_run(c->collect, dry, progress, arg, out, e);
 }
 
 static void *run_keeper(void *arg)
@@ -601,6 +705,7 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->keeper = thread_start("keeper", run_keeper, c);
     c->keeps = true;
     c->checker = thread_start("cluster-check", run_checker, c);
+    open_collect(c);
     *out = c;
     return 0;
 }
@@ -684,11 +789,13 @@ void cluster_stop(struct cluster *c)
         members_leave(c->members);
     }
     tree_content_interrupt(c->trees);
+    collect_interrupt(c->collect);
     bucket_interrupt(c->content);
     bucket_interrupt(c->bucket);
     stop_keeper(c);
     stop_checker(c);
     sequencer_stop(c->sequencer);
+    stop_collect(c);
     members_leave(c->members);
 }
 
@@ -806,6 +913,7 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
     bucket_stats(c->content, &out->bucket);
     tree_content_stats(c->trees, &out->content);
     add_origin(c, out);
+    collect_status(c->collect, &out->collect);
     lock_take(&c->check_lock);
     out->checked = c->checked;
     broken = c->broken;

@@ -4,6 +4,7 @@
  *   sequencer              shared rows, in the order of the log (log.h)
  *   tree_content           content of trees: into the bucket before its names are in the log, and
  *                          from there to this node
+ *   collect                deletes content that no version names any more
  *   checker                probes the bucket (probe.h): before anything else, then every check_ms,
  *                          and when somebody asks
  *
@@ -29,6 +30,7 @@
 
 #include "server/cache/lookup.h"
 #include "server/cluster/member.h"
+#include "server/cluster/collect.h"
 #include "server/cluster/probe.h"
 #include "server/cluster/relay.h"
 #include "server/cluster/tree_content.h"
@@ -41,8 +43,11 @@ struct cluster_settings {
     uint32_t poll_ms;
     uint32_t stale_after_ms;
     uint32_t checkpoint_entries;
-    uint32_t check_ms; /* 0: only at the start */
-    uint32_t weight;   /* of this mirror, relative to the others */
+    uint32_t check_ms;  /* 0: only at the start */
+    uint32_t collect_s; /* as in struct collect_settings */
+    uint32_t collect_delay_s;
+    uint32_t orphan_age_s;
+    uint32_t weight; /* of this mirror, relative to the others */
 };
 
 struct cluster;
@@ -118,11 +123,15 @@ struct cluster_status {
     struct bucket_stats bucket;
     struct tree_content_stats content;
     struct cluster_checked checked; /* the last check */
+    struct collect_status collect;
 };
 void cluster_status(struct cluster *c, struct cluster_status *out);
 /* Probes the bucket now, as probe_run() does. E_BUSY: another check is running. */
 MUST_USE int cluster_check(struct cluster *c, void (*step)(void *arg, const struct probe_step *s),
                            void *arg, struct err *e);
+/* Collects now (collect.h). */
+MUST_USE int cluster_collect(struct cluster *c, bool dry, collect_progress *progress, void *arg,
+                             struct collect_report *out, struct err *e);
 /* Whether rights may be judged: the log was confirmed within stale_after. */
 bool cluster_is_fresh(struct cluster *c);
 

@@ -143,7 +143,12 @@ void content_index_finish(struct content_index_writer *w, struct buf *out)
 
 /* --- reading --- */
 
-static void object_at(const struct content_index *ix, size_t i, struct content_object *o)
+size_t content_index_objects(const struct content_index *ix)
+{
+    return ix->objects.n / CONTENT_INDEX_OBJECT_BYTES;
+}
+
+void content_index_object(const struct content_index *ix, size_t i, struct content_object *o)
 {
     const char *p = ix->objects.p + i * CONTENT_INDEX_OBJECT_BYTES;
 
@@ -169,11 +174,19 @@ static uint64_t read_row(const char *p, struct content_item *it)
     return be_get(p + 2, 4);
 }
 
+uint32_t content_index_row_object(const struct content_index *ix, size_t row)
+{
+    struct content_item it;
+
+    CHECK(row < ix->count);
+    return (uint32_t)read_row(row_at(ix, row), &it);
+}
+
 void content_index_row(const struct content_index *ix, size_t i, struct content_item *it,
                        struct content_object *o)
 {
     CHECK(i < ix->count);
-    object_at(ix, (size_t)read_row(row_at(ix, i), it), o);
+    content_index_object(ix, (size_t)read_row(row_at(ix, i), it), o);
 }
 
 bool content_index_find(const struct content_index *ix, enum content_kind kind,
@@ -201,12 +214,12 @@ bool content_index_find(const struct content_index *ix, enum content_kind kind,
 
 static int check_rows_and_objects(const struct content_index *ix, struct err *e)
 {
-    size_t objects = ix->objects.n / CONTENT_INDEX_OBJECT_BYTES;
+    size_t objects = content_index_objects(ix);
     struct content_object o;
     struct content_item it;
 
     for (size_t i = 0; i < objects; i++) {
-        object_at(ix, i, &o);
+        content_index_object(ix, i, &o);
         if (o.kind != CONTENT_PACK && o.kind != CONTENT_ALONE) {
             return err_set(e, E_CORRUPT, "object %zu of an index is of no known kind", i);
         }
@@ -217,7 +230,7 @@ static int check_rows_and_objects(const struct content_index *ix, struct err *e)
             (i != 0 && memcmp(row_at(ix, i - 1), row_at(ix, i), KEY_BYTES) >= 0)) {
             return err_set(e, E_CORRUPT, "row %zu of an index is out of order", i);
         }
-        object_at(ix, (size_t)object, &o);
+        content_index_object(ix, (size_t)object, &o);
         if (!content_fits(&it, &o)) {
             return err_set(e, E_CORRUPT, "row %zu of an index is invalid", i);
         }

@@ -60,6 +60,11 @@ MUST_USE int content_index_open(struct slice bytes, struct content_index *out, s
 /* Row i < ix->count. */
 void content_index_row(const struct content_index *ix, size_t i, struct content_item *it,
                        struct content_object *o);
+/* The objects, by their position. */
+size_t content_index_objects(const struct content_index *ix);
+void content_index_object(const struct content_index *ix, size_t i, struct content_object *o);
+/* That of the item of a row. */
+uint32_t content_index_row_object(const struct content_index *ix, size_t row);
 /* Looks an item up by binary search. False: it is not there. */
 MUST_USE bool content_index_find(const struct content_index *ix, enum content_kind kind,
                                  const struct digest *d, struct content_item *it,

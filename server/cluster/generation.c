@@ -8,10 +8,13 @@
 
 #define GENERATION SLICE("g")
 #define ORPHANS    SLICE("o")
+#define RUN        SLICE("r")
 
 enum {
     CONDEMNED_KEY_BYTES = 1 + 8,
     CONDEMNED_BYTES = 8 + 8,
+    RUN_NODE_BYTES = 32,
+    RUN_BYTES = RUN_NODE_BYTES + 7 * 8,
 };
 
 static int row_number(struct store *s, struct slice key, uint64_t *out, struct err *e)
@@ -121,13 +124,14 @@ void generation_forget(struct batch *b, bool objects)
 
 uint64_t generation_begun_unix_s(const struct batch *b)
 {
-    uint64_t least = UINT64_MAX, nonce, begun;
+    uint64_t least = UINT64_MAX;
+    struct index_row row;
     struct batch_step st;
 
     for (size_t at = 0; batch_next(b, &at, &st);) {
         if (st.op == OP_PUT && st.table == TABLE_INDEX &&
-            index_decode(st.key, st.value, &nonce, &begun, NULL) == 0) {
-            least = min_u64(least, begun);
+            index_decode(st.key, st.value, &row, NULL) == 0) {
+            least = min_u64(least, row.begun_unix_s);
         }
     }
     return least;
@@ -201,4 +205,58 @@ int condemned_each(struct store *s, int (*each)(void *arg, const struct condemne
     struct condemned_scan x = {each, arg};
 
     return store_scan(s, TABLE_COLLECT, SLICE("c"), SLICE("d"), on_condemned_row, &x, e);
+}
+
+/* --- runs --- */
+
+int collect_run_get(struct store *s, struct collect_run *out, struct err *e)
+{
+    struct buf value = BUF_INIT(256);
+    int rc = store_get(s, TABLE_COLLECT, RUN, &value, e);
+
+    *out = (struct collect_run){.number = 0};
+    if (rc == 0 && value.n != RUN_BYTES) {
+        rc = err_set(e, E_CORRUPT, "the row of a collection has %zu bytes", value.n);
+    }
+    if (rc == 0) {
+        const char *p = value.p + RUN_NODE_BYTES;
+        memcpy(out->node, value.p, RUN_NODE_BYTES);
+        out->number = be_get(p, 8);
+        out->began_unix_s = be_get(p + 8, 8);
+        out->ended_unix_s = be_get(p + 16, 8);
+        out->condemned = be_get(p + 24, 8);
+        out->condemned_bytes = be_get(p + 32, 8);
+        out->orphans = be_get(p + 40, 8);
+        out->orphan_bytes = be_get(p + 48, 8);
+    }
+    buf_free(&value);
+    return rc;
+}
+
+static struct slice run_value(const struct collect_run *r, char value[RUN_BYTES])
+{
+    char *p = value + RUN_NODE_BYTES;
+
+    memcpy(value, r->node, RUN_NODE_BYTES);
+    be_put(p, 8, r->number);
+    be_put(p + 8, 8, r->began_unix_s);
+    be_put(p + 16, 8, r->ended_unix_s);
+    be_put(p + 24, 8, r->condemned);
+    be_put(p + 32, 8, r->condemned_bytes);
+    be_put(p + 40, 8, r->orphans);
+    be_put(p + 48, 8, r->orphan_bytes);
+    return slice_of(value, RUN_BYTES);
+}
+
+void collect_run_put(struct batch *b, const struct collect_run *run,
+                     const struct collect_run *before)
+{
+    char value[RUN_BYTES];
+
+    if (before == NULL) {
+        batch_require_absent(b, TABLE_COLLECT, RUN);
+    } else {
+        batch_require_value(b, TABLE_COLLECT, RUN, run_value(before, value));
+    }
+    batch_put(b, TABLE_COLLECT, RUN, run_value(run, value));
 }

@@ -50,4 +50,19 @@ void condemned_del(struct batch *b, const struct condemned *c);
 MUST_USE int condemned_each(struct store *s, int (*each)(void *arg, const struct condemned *c),
                             void *arg, struct err *e);
 
+/* The last collection, or the one that is running. */
+struct collect_run {
+    char node[33]; /* hex: who runs it */
+    uint64_t number;
+    uint64_t began_unix_s; /* by the bucket's clock, as all of its times */
+    uint64_t ended_unix_s; /* 0: it is running, unless its mirror has died */
+    uint64_t condemned, condemned_bytes;
+    uint64_t orphans, orphan_bytes; /* deleted */
+};
+/* E_NOTFOUND: nothing was ever collected. */
+MUST_USE int collect_run_get(struct store *s, struct collect_run *out, struct err *e);
+/* Requires that the row is still `before`; NULL: that there is none. */
+void collect_run_put(struct batch *b, const struct collect_run *run,
+                     const struct collect_run *before);
+
 #endif

@@ -34,6 +34,15 @@ void place_put(struct batch *b, const struct place *p)
               slice_of(value, sizeof value));
 }
 
+void places_put(struct batch *b, const struct content_index *ix, uint64_t nonce)
+{
+    for (size_t i = 0; i < ix->count; i++) {
+        struct place p = {.index = nonce};
+        content_index_row(ix, i, &p.item, &p.object);
+        place_put(b, &p);
+    }
+}
+
 int place_decode(struct slice key, struct slice value, struct place *out, struct err *e)
 {
     *out = (struct place){.index = 0};
@@ -105,21 +114,26 @@ void index_put(struct batch *b, uint64_t nonce, uint64_t begun_unix_s)
     batch_put(b, TABLE_INDEX, key_of_index(nonce, key), slice_of(value, sizeof value));
 }
 
-void index_del(struct batch *b, uint64_t nonce)
+void index_del(struct batch *b, const struct index_row *row)
 {
-    char key[INDEX_KEY_BYTES];
+    char key[INDEX_KEY_BYTES], value[INDEX_VALUE_BYTES];
+    struct slice k = key_of_index(row->nonce, key);
 
-    batch_del(b, TABLE_INDEX, key_of_index(nonce, key));
+    be_put(value, sizeof value, row->begun_unix_s);
+    batch_require_value(b, TABLE_INDEX, k,
+                        row->timeless ? SLICE("") : slice_of(value, sizeof value));
+    batch_del(b, TABLE_INDEX, k);
 }
 
-int index_decode(struct slice key, struct slice value, uint64_t *nonce, uint64_t *begun_unix_s,
-                 struct err *e)
+int index_decode(struct slice key, struct slice value, struct index_row *out, struct err *e)
 {
-    if (key.n != INDEX_KEY_BYTES) {
-        return err_set(e, E_CORRUPT, "the key of an index has %zu bytes", key.n);
+    if (key.n != INDEX_KEY_BYTES || (value.n != 0 && value.n != INDEX_VALUE_BYTES)) {
+        return err_set(e, E_CORRUPT, "the row of an index has %zu and %zu bytes", key.n, value.n);
     }
-    *nonce = be_get(key.p, INDEX_KEY_BYTES);
-    *begun_unix_s = value.n == INDEX_VALUE_BYTES ? be_get(value.p, INDEX_VALUE_BYTES) : 0;
+    *out = (struct index_row){.nonce = be_get(key.p, INDEX_KEY_BYTES), .timeless = value.n == 0};
+    if (!out->timeless) {
+        out->begun_unix_s = be_get(value.p, INDEX_VALUE_BYTES);
+    }
     return 0;
 }
 

@@ -15,7 +15,7 @@
 #ifndef SERVER_CLUSTER_PLACE_H
 #define SERVER_CLUSTER_PLACE_H
 
-#include "server/cluster/content.h"
+#include "server/cluster/content_index.h"
 #include "server/store/batch.h"
 
 enum { INDEX_KEY_BYTES = 8 }; /* of TABLE_INDEX: the nonce */
@@ -27,6 +27,8 @@ struct place {
 };
 
 void place_put(struct batch *b, const struct place *p);
+/* Of all items of an index. */
+void places_put(struct batch *b, const struct content_index *ix, uint64_t nonce);
 /* Whether it counts or not. */
 MUST_USE int place_get(struct store *s, enum content_kind kind, const struct digest *d,
                        struct place *out, struct err *e);
@@ -38,13 +40,18 @@ bool place_in_batch(const struct batch_rows *rows, enum content_kind kind, const
 /* E_CORRUPT. */
 MUST_USE int place_decode(struct slice key, struct slice value, struct place *out, struct err *e);
 
-/* A row of TABLE_INDEX. begun_unix_s: by the bucket's clock, before the first of its objects was
- * uploaded; 0: unknown. */
+/* A row of TABLE_INDEX. */
+struct index_row {
+    uint64_t nonce;
+    uint64_t begun_unix_s; /* by the bucket's clock, before its first object was uploaded */
+    bool timeless;         /* of an earlier build, which did not note it */
+};
 void index_put(struct batch *b, uint64_t nonce, uint64_t begun_unix_s);
-void index_del(struct batch *b, uint64_t nonce);
+/* Requires that the row is there, and removes it. */
+void index_del(struct batch *b, const struct index_row *row);
 /* E_CORRUPT. */
-MUST_USE int index_decode(struct slice key, struct slice value, uint64_t *nonce,
-                          uint64_t *begun_unix_s, struct err *e);
+MUST_USE int index_decode(struct slice key, struct slice value, struct index_row *out,
+                          struct err *e);
 /* *yes: the index has its row. */
 MUST_USE int index_is_there(struct store *s, uint64_t nonce, bool *yes, struct err *e);
 

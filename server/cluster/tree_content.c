@@ -245,24 +245,11 @@ static int on_index_written(void *arg, uint64_t nonce, struct slice bytes, struc
     struct content_index ix;
     int rc = content_index_open(bytes, &ix, e);
 
-    for (size_t i = 0; rc == 0 && i < ix.count; i++) {
-        struct place p = {.index = nonce};
-        content_index_row(&ix, i, &p.item, &p.object);
-        place_put(x->places, &p);
-    }
     if (rc == 0) {
+        places_put(x->places, &ix, nonce);
         index_put(x->places, nonce, x->begun_unix_s);
     }
     return rc;
-}
-
-static void add_steps(struct batch *to, const struct batch *from)
-{
-    struct batch_step st;
-
-    for (size_t at = 0; batch_next(from, &at, &st);) {
-        batch_step_add(to, &st);
-    }
 }
 
 /* --- one at a time, or a few --- */
@@ -345,7 +332,7 @@ int tree_content_upload(struct tree_content *t, struct batch *b, struct err *e)
     }
     batch_rows_close(&x.rows);
     if (rc == 0) {
-        add_steps(b, x.places);
+        batch_add(b, x.places);
         generation_require(b, &g);
     }
     batch_free(&x.places);
@@ -668,16 +655,16 @@ static int learn_indexes(struct tree_content *t, const struct batch *b, struct e
     int rc = 0;
 
     for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
-        uint64_t nonce, begun_unix_s;
+        struct index_row row;
         bool known = false;
         if (st.op != OP_PUT || st.table != TABLE_INDEX) {
             continue;
         }
-        rc = index_decode(st.key, st.value, &nonce, &begun_unix_s, e);
-        rc = rc != 0 ? rc : index_is_there(t->set.store, nonce, &known, e);
+        rc = index_decode(st.key, st.value, &row, e);
+        rc = rc != 0 ? rc : index_is_there(t->set.store, row.nonce, &known, e);
         if (rc == 0 && !known) {
-            note_learning(t, nonce);
-            rc = learn_index(t, nonce, e);
+            note_learning(t, row.nonce);
+            rc = learn_index(t, row.nonce, e);
         }
     }
     return rc;
@@ -983,6 +970,11 @@ struct tree_content *tree_content_open(const struct tree_content_settings *set)
 void tree_content_read_back(struct tree_content *t)
 {
     t->read_back = true;
+}
+
+bool tree_content_reads_back(const struct tree_content *t)
+{
+    return t->read_back;
 }
 
 void tree_content_interrupt(struct tree_content *t)

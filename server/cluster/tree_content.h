@@ -52,6 +52,7 @@ void tree_content_interrupt(struct tree_content *t);
 
 /* From now on what is uploaded is read back: the bucket does not check bodies any more. */
 void tree_content_read_back(struct tree_content *t);
+bool tree_content_reads_back(const struct tree_content *t);
 
 /* Whether the batch adds a version of a tree. */
 bool tree_content_is_new(const struct batch *b);

@@ -119,6 +119,15 @@ void batch_step_add(struct batch *b, const struct batch_step *st)
     add_step(b, st->op, st->table, st->key, st->value);
 }
 
+void batch_add(struct batch *b, const struct batch *from)
+{
+    struct batch_step st;
+
+    for (size_t at = 0; batch_next(from, &at, &st);) {
+        batch_step_add(b, &st);
+    }
+}
+
 /* --- in the order of their rows --- */
 
 struct located {

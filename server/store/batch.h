@@ -63,6 +63,9 @@ bool batch_is_shared(const struct batch *b);
 /* Adds one step as it stands. */
 void batch_step_add(struct batch *b, const struct batch_step *st);
 
+/* Adds all steps of another batch. */
+void batch_add(struct batch *b, const struct batch *from);
+
 /* The rows that a batch puts, for look-ups. Borrows the batch, which must not change meanwhile. */
 struct batch_rows;
 struct batch_rows *batch_rows_open(const struct batch *b);

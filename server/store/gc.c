@@ -170,6 +170,11 @@ int mark_run(struct store *s, struct kv_view *view, const struct mark_events *ev
     return rc;
 }
 
+void mark_add_digest(struct mark *m, const struct digest *d)
+{
+    set64_add(&m->digests, hash_digest(d));
+}
+
 int mark_version(struct store *s, struct mark *m, struct slice tree, const struct digest *root,
                  struct err *e)
 {

@@ -35,6 +35,8 @@ MUST_USE int mark_run(struct store *s, struct kv_view *view, const struct mark_e
 /* Adds what one more version reaches. tree: repo NUL name. */
 MUST_USE int mark_version(struct store *s, struct mark *m, struct slice tree,
                           const struct digest *root, struct err *e);
+/* Adds a blob. */
+void mark_add_digest(struct mark *m, const struct digest *d);
 bool mark_has_node(const struct mark *m, const struct digest *id);
 bool mark_has_digest(const struct mark *m, const struct digest *d);
 void mark_free(struct mark *m);

@@ -166,6 +166,9 @@ static int follow_cluster(struct daemon *d, struct err *e)
     gate_set_fresh(d->gate, is_cluster_fresh, d->cluster);
     cluster_on_full(d->cluster, make_room_on_disk, d->cache);
     cluster_on_row(d->cluster, on_cluster_row, d);
+    if (cluster_owners(d->cluster) != NULL) {
+        cache_ask_neighbors(d->cache, &owners_ops, cluster_owners(d->cluster));
+    }
     return gate_reload_tokens(d->gate, e); /* earlier changes were not reported */
 }
 

@@ -174,6 +174,7 @@ ARROWS = {
     "server/page": COMMON,
     "server/cluster": COMMON | {
         "server/cache/lookup.h",  # content that the cache streams
+        "server/cache/neighbor.h",  # which mirror fetches an object
         "server/fetch",         # requests to S3
         "server/http/msg.h",    # their fields
         "server/store",         # batches, and the rows that they are about

@@ -128,15 +128,16 @@ static void describe_answer_object(struct answer_box *x, const struct object *o)
     struct answer *p = &x->pub;
 
     p->etag = arena_copy_opt(&x->arena, o->etag);
-    p->etag_weak = slice_starts(o->origin_etag, SLICE("W/\""))
-                       ? arena_copy_opt(&x->arena, o->origin_etag)
-                       : SLICE_NONE;
+    p->origin_etag = arena_copy_opt(&x->arena, o->origin_etag);
+    p->etag_weak = slice_starts(o->origin_etag, SLICE("W/\"")) ? p->origin_etag : SLICE_NONE;
     p->content_type = arena_copy_opt(&x->arena, o->content_type);
     p->url = arena_copy_opt(&x->arena, o->url);
     describe_fields(x, o);
     /* Age counts from when the origin made it: what was old on arrival was stored earlier, so to
      * say. */
     p->stored_unix_s = o->validated_unix_s - min_u64(o->age_s, o->validated_unix_s);
+    p->validated_unix_s = o->validated_unix_s;
+    p->age_s = o->age_s;
     if (o->last_modified.p != NULL &&
         !httpdate_parse(o->last_modified, clock_unix_s(), &p->last_modified_s)) {
         p->last_modified_s = 0;
@@ -194,7 +195,7 @@ struct answer *answer_of_status(struct cache *c, int status, enum cache_state st
     (void)c;
     x->pub.total_bytes = 0;
     x->pub.retry_after_s = retry_after_s;
-    x->pub.stored_unix_s = clock_unix_s();
+    x->pub.stored_unix_s = x->pub.validated_unix_s = clock_unix_s();
     if (why != NULL) {
         x->pub.why = *why;
     }
@@ -208,7 +209,7 @@ static struct answer *of_refusal(int status, enum cache_state state, const struc
     struct answer_box *x = box_new(status, state);
 
     x->pub.total_bytes = 0;
-    x->pub.stored_unix_s = clock_unix_s();
+    x->pub.stored_unix_s = x->pub.validated_unix_s = clock_unix_s();
     x->pub.fields = x->object.fields;
     for (size_t i = 0; i < ARRAY_LEN(reported); i++) {
         struct slice value = slice_trim(origin_head_field(h, reported[i]));

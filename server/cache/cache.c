@@ -8,6 +8,12 @@
 
 /* --- change ----------------------------------------------------------------------------------- */
 
+void cache_ask_neighbors(struct cache *c, const struct neighbor_ops *ops, void *arg)
+{
+    c->neighbors = ops;
+    c->neighbors_arg = arg;
+}
+
 void cache_on_change(struct cache *c, void (*fn)(void *arg, struct slice repo, struct slice key),
                      void *arg)
 {

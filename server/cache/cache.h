@@ -16,6 +16,7 @@
 
 #include "common/os/pool.h"
 #include "server/cache/lookup.h"
+#include "server/cache/neighbor.h"
 #include "server/http/body.h"
 #include "server/net/loop.h"
 #include "server/store/blob.h"
@@ -59,6 +60,7 @@ struct answer {
     struct slice etag;    /* with quotes, stable over sealing and restart; p == NULL for errors */
     struct slice etag_alias; /* "sha256-..." beside another form; or p == NULL */
     struct slice etag_weak;  /* the origin's, where it is weak; or p == NULL */
+    struct slice origin_etag; /* the origin's, as it wrote it; or p == NULL */
     bool digest_known;
     struct digest digest;
     struct slice content_type; /* the origin's, or p == NULL */
@@ -73,6 +75,9 @@ struct answer {
     size_t nfields;
     bool once;              /* some fields are only for the first client that asked */
     uint64_t stored_unix_s; /* for Age */
+    /* when the origin gave or confirmed it; its Age was age_s then */
+    uint64_t validated_unix_s;
+    uint64_t age_s;
     uint64_t fresh_until_unix_s;
     uint32_t retry_after_s; /* with 429 and 503 */
     struct err why;         /* status >= 500: a sentence for the client */
@@ -101,6 +106,9 @@ int answer_rc(const struct answer *a);
  * The fetch learns where the reader waits. */
 struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint64_t first,
                          uint64_t end);
+
+/* Other mirrors are asked before origins. Call it before the first lookup; ops are borrowed. */
+void cache_ask_neighbors(struct cache *c, const struct neighbor_ops *ops, void *arg);
 
 /* fn is called on the fetch thread when a key's answer has changed (it was fetched again, evicted
  * or removed); loops then drop their copy. It is called on a pool thread with key.p == NULL when an
@@ -159,5 +167,8 @@ void cache_close(struct cache **cp);
 /* Evicts until need_bytes fit (0: down to the low mark). E_NOSPACE: nothing more may be evicted.
  * Blocks: pool thread. */
 MUST_USE int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e);
+
+/* Copies w with its strings into the arena; the origin is not held. */
+void lookup_copy(struct arena *a, const struct lookup *w, struct lookup *out);
 
 #endif

@@ -56,6 +56,8 @@ struct cache {
 
     _Atomic uint64_t announced_bytes; /* the sum over all fetches */
     _Atomic unsigned asks;            /* lookups without an answer */
+    const struct neighbor_ops *neighbors; /* NULL: there are none */
+    void *neighbors_arg;
     void (*on_change)(void *arg, struct slice repo, struct slice key);
     void *on_change_arg;
     struct keeper *keeper;
@@ -87,8 +89,6 @@ struct answer *answer_of_error(struct cache *c, struct fetch *f, int status, enu
 struct answer *answer_of_head(struct cache *c, const struct origin_head *h, const struct lookup *w);
 
 /* --- ask.c --- */
-/* Copies w with its strings into arena a. The caller holds the origin by its own count. */
-void lookup_copy(struct arena *a, const struct lookup *w, struct lookup *out);
 struct cache_ask {
     struct cache *cache;
     _Atomic unsigned refs; /* for the answer's way back, and for each message about it */

@@ -913,6 +913,17 @@ static bool must_probe(struct cache_entry *n, struct lookup *w)
     return true;
 }
 
+/* One neighbor that waits is enough: the fetch asks no parent. */
+static enum lookup_asker asker_of_round(struct cache_entry *n)
+{
+    LIST_EACH (&n->asks, it) {
+        if (LIST_ITEM(it, struct cache_ask, node)->lookup.asker != CLIENT_ASKS) {
+            return NEIGHBOR_ASKS;
+        }
+    }
+    return CLIENT_ASKS;
+}
+
 /* asks_back: nobody waits for what comes of it but the question whether the origin is back. */
 static void begin_fetch(struct cache_entry *n, bool asks_back)
 {
@@ -942,6 +953,7 @@ static void begin_fetch(struct cache_entry *n, bool asks_back)
     }
     send_named(n, k);
     w = k->lookup;
+    w.asker = asker_of_round(n);
     w.forward = variant_sent(&w, &k->arena);
     n->probe = must_probe(n, &w)                            ? PROBES_LENGTH
                : asks_back && n->old == NULL && !w.document ? PROBES_ORIGIN
@@ -1114,6 +1126,16 @@ static void too_large(struct cache *c, struct err *why)
             store_space_advice(&space, advice));
 }
 
+/* A neighbor's ask waits for no fetch that may wait for a neighbor in its turn; one for what is held
+ * waits for none that has not begun to bring bytes (neighbor.h). */
+static bool must_ask_elsewhere(const struct cache_entry *n, const struct cache_ask *k)
+{
+    if (k->lookup.asker == NEIGHBOR_ASKS_HELD) {
+        return n == NULL || !is_coming(n, k) || !fetch_is_first_hand(n->fetch);
+    }
+    return n != NULL && n->fetch != NULL && !fetch_is_first_hand(n->fetch);
+}
+
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
     struct cache_entry *n = group_find(c, k->row_key, &k->lookup);
@@ -1134,6 +1156,11 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         err_set(&why, E_BUSY,
                 "too many variants of this object are requested at the same time; try again later");
         ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
+        return;
+    }
+    if (k->lookup.asker != CLIENT_ASKS && must_ask_elsewhere(n, k)) {
+        err_set(&why, E_NOTFOUND, "this mirror has no such object");
+        ask_answer(k, answer_of_status(c, 504, CACHE_MISS, 0, &why));
         return;
     }
     if (n == NULL) {

@@ -138,6 +138,9 @@ void fetch_release(struct fetch **fp)
         close(f->fd);
     }
     extents_fini(&f->have);
+    for (unsigned i = 0; i < f->neighbors; i++) {
+        origin_free(&f->neighbor[i].origin);
+    }
     origin_free(&f->origin);
     lock_fini(&f->lock);
     arena_fini(&f->arena);
@@ -259,6 +262,18 @@ static bool resume_earlier(struct fetch *f, uint64_t *first, uint64_t *end)
     return true;
 }
 
+/* What an index says of other keys is read where clients ask for it. */
+static void choose_neighbors(struct fetch *f)
+{
+    const struct cache *c = f->cache;
+
+    if (c->neighbors != NULL && f->lookup.asker != NEIGHBOR_ASKS_HELD &&
+        f->lookup.reader == NULL) {
+        f->neighbors = c->neighbors->choose(c->neighbors_arg, f->row_key,
+                                            f->lookup.asker != CLIENT_ASKS, f->neighbor);
+    }
+}
+
 struct fetch *fetch_start(struct cache *c, const struct fetch_begin *how,
                           const struct fetch_owner *owner, void *arg)
 {
@@ -291,6 +306,7 @@ struct fetch *fetch_start(struct cache *c, const struct fetch_begin *how,
     f->hint_first = w->hint_first;
     f->hint_end = w->hint_end;
     place_suffix(f, w->size_bytes);
+    choose_neighbors(f);
     if (w->head_only || !resume_earlier(f, &first, &end)) {
         first_segment(f, &first, &end);
     }
@@ -317,6 +333,18 @@ void fetch_go_on_alone(struct fetch *f)
 void fetch_keep_no_more(struct fetch *f)
 {
     fetch_use_less(f, USE_ALL);
+}
+
+bool fetch_is_first_hand(const struct fetch *f)
+{
+    return f->asked == f->neighbors || f->neighbor[f->asked].sibling;
+}
+
+uint64_t fetch_told_unix_s(const struct fetch *f)
+{
+    uint64_t now = clock_unix_s();
+
+    return now - min_u64(now, f->told_s);
 }
 
 bool fetch_is_headed(const struct fetch *f)
@@ -619,7 +647,7 @@ static void learn_digest(struct fetch *f, const struct origin_head *h)
 
 void fetch_led(struct fetch *f, const struct origin_head *h)
 {
-    if (f->lookup.redirects == REDIRECTS_HOLD && !slice_eq(h->url, f->lookup.url) &&
+    if (f->asked == f->neighbors && f->lookup.redirects == REDIRECTS_HOLD && !slice_eq(h->url, f->lookup.url) &&
         !slice_eq(h->url, f->led_to)) {
         f->led_to = arena_copy(&f->arena, h->url);
     }
@@ -654,7 +682,7 @@ static void learn_vary_key(struct fetch *f, const struct origin_head *h)
 void fetch_learn(struct fetch *f, const struct origin_head *h, bool gives_ranges)
 {
     struct object *o = &f->object;
-    uint64_t now = clock_unix_s();
+    uint64_t now = fetch_told_unix_s(f);
     struct freshness fresh;
     struct slice coding;
 
@@ -665,13 +693,14 @@ void fetch_learn(struct fetch *f, const struct origin_head *h, bool gives_ranges
     }
     coding = object_field(o, "content-encoding");
     freshness_read(h->fields, h->nfields, &f->lookup, now, f->cache->set.default_ttl_s, &fresh);
-    o->stored_unix_s = o->validated_unix_s = now;
+    o->stored_unix_s = clock_unix_s();
+    o->validated_unix_s = now;
     o->age_s = fresh.age_s;
     o->fresh_until_unix_s = fresh.fresh_until_unix_s;
     o->swr_s = fresh.swr_s;
     o->sie_s = fresh.sie_s;
     o->must_revalidate = fresh.must_revalidate;
-    o->etag = make_etag(f);
+    o->etag = f->told_etag.p != NULL ? f->told_etag : make_etag(f);
     fetch_led(f, h);
     f->splices = gives_ranges && h->ranges && coding.p == NULL && h->framed &&
                  (etag_is_strong(o->origin_etag) || f->lookup.digest_known);
@@ -1162,7 +1191,13 @@ static void wake_the_waiting(struct fetch *f, uint64_t now_ms)
 
 void fetch_tick(struct fetch *f, uint64_t now_ms)
 {
+    const struct cache *c = f->cache;
+
     measure(f, now_ms);
+    if (f->asked < f->neighbors && f->rc == 0 &&
+        !c->neighbors->is_alive(c->neighbors_arg, f->neighbor[f->asked].origin)) {
+        range_requests_do(f, RANGE_REQUESTS_ELSEWHERE);
+    }
     if (f->state == FETCH_RUNNING && f->rc == 0) {
         wake_the_waiting(f, now_ms);
         fetch_save(f, now_ms);

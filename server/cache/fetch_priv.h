@@ -133,6 +133,12 @@ struct fetch {
      * for the fetch thread. */
     struct fair_clients clients;
     struct origin *origin;
+    /* Only for the fetch thread, as the next three: whom to ask before the origin, and whom now;
+     * asked == neighbors: the origin. It never goes back. */
+    struct neighbor neighbor[NEIGHBORS_MAX];
+    unsigned neighbors, asked;
+    uint64_t told_s; /* so long ago the origin gave what a neighbor has told of; 0: just now */
+    struct slice told_etag; /* by a neighbor: for clients; or p == NULL */
     struct slice row_key;  /* with the vary key */
     struct slice vary_key; /* of this variant (variant.h) */
     struct object object;  /* digest and size are set by the seal */
@@ -247,6 +253,7 @@ enum range_requests_do {
     RANGE_REQUESTS_FINISH, /* with the bytes that have arrived */
     /* those that wait for their next try begin it now; it does not count as a try */
     RANGE_REQUESTS_HASTEN,
+    RANGE_REQUESTS_ELSEWHERE, /* the neighbor is gone: the next one is asked */
     RANGE_REQUESTS_GO_ON, /* the stage is open: gathered bytes may be written */
 };
 void range_requests_do(struct fetch *f, enum range_requests_do what); /* all of them */

@@ -98,6 +98,13 @@ enum lookup_redirects {
 /* These times are set by a rule and count whatever the origin says. */
 enum { RULED_NEG_TTL = 1, RULED_SWR = 2, RULED_SIE = 4, RULED_FLOOR = 8 };
 
+/* Who asks (neighbor.h). */
+enum lookup_asker {
+    CLIENT_ASKS,
+    NEIGHBOR_ASKS,     /* another mirror: no parent is asked */
+    NEIGHBOR_ASKS_HELD /* the same, for what is here, or arrives from the origin */
+};
+
 /* How the origin's errors are answered. */
 enum {
     ERRORS_PASSED_ON = 1,   /* as the origin sent them: status, fields, text */
@@ -168,6 +175,7 @@ struct lookup {
     unsigned errors; /* ERRORS_PASSED_ON ... */
 
     /* --- The client, and the part that it requests. --- */
+    enum lookup_asker asker;
     uint64_t client; /* the first client that asks (http/principal.h); 0: the program itself */
     struct request_cache_control request_cache_control; /* of the client */
     bool head_only;  /* HEAD: for a missing object the origin gets a HEAD, not a fetch */

@@ -1,5 +1,6 @@
 #include "server/cache/object.h"
 
+#include "server/cache/neighbor.h"
 #include "server/cache/variant.h"
 #include "server/cache/row_bytes.h"
 
@@ -181,7 +182,7 @@ static bool dropped(struct slice name)
             return true;
         }
     }
-    return false;
+    return is_neighbors_field(name);
 }
 
 static bool named_in_connection(const struct origin_head *h, struct slice name)

@@ -15,6 +15,10 @@
  * block is no progress, and after too many of these the whole fetch fails. fetch_priv.h draws the
  * states.
  *
+ * In a cluster a request goes to another mirror first (neighbor.h), whose response is the origin's.
+ * Once one neighbor has failed, all later requests of the fetch go to the next one, and at last to the
+ * origin.
+ *
  * threads  the fetch thread; a range request's job runs on a pool thread, which touches `data` and
  *          the result of write_fetched_bytes()
  */
@@ -47,6 +51,9 @@ struct range_request { /* one upstream request after the other, until its segmen
     enum range_request_state state;
     struct origin_request *request; /* ASKED; else NULL */
     const struct object *old;       /* borrowed during the first request: what is revalidated */
+    const struct object *asked_old; /* `old` of the request under way */
+    const struct neighbor *to;      /* whom the request under way asks; NULL: the origin */
+    bool elsewhere;                 /* that one cannot answer, or has broken off */
     uint64_t end;                   /* of the segment; LENGTH_UNKNOWN: to the end, wherever it is */
     uint64_t recv;                  /* next byte to come */
     uint64_t ask_end;               /* of the request under way; LENGTH_UNKNOWN: no Range */
@@ -85,6 +92,7 @@ struct range_request { /* one upstream request after the other, until its segmen
 static void send_range_request(struct range_request *fl);
 static void continue_range_request(struct range_request *fl);
 static void on_range_request_done(void *arg, int rc, const struct err *why);
+static void ask_elsewhere(struct range_request *fl);
 static void range_request_claim(struct range_request *fl);
 /* Gives up what lies at and behind `end`. */
 static void range_request_shorten(struct fetch *f, unsigned slot, uint64_t end);
@@ -288,6 +296,80 @@ static int join_later(struct range_request *fl, const struct origin_head *h)
     return 1;
 }
 
+/* --- neighbors -------------------------------------------------------------------------------- */
+
+static const struct neighbor *neighbor_now(const struct fetch *f)
+{
+    return f->asked < f->neighbors ? &f->neighbor[f->asked] : NULL;
+}
+
+/* Whoever of the fetch's range requests notices it first. */
+static void leave_neighbor(struct fetch *f, const struct neighbor *n)
+{
+    if (n != NULL && neighbor_now(f) == n) {
+        f->asked++;
+    }
+}
+
+/* What the origin is not told: the neighbor reads it in the lookup. */
+static bool aim_at_neighbor(struct range_request *fl, struct origin_request_params *w,
+                            struct http_field field[2])
+{
+    struct fetch *f = fl->fetch;
+    const struct cache *c = f->cache;
+    struct buf text = BUF_INIT(NEIGHBOR_TEXT_MAX);
+    char signature[NEIGHBOR_SIGNATURE_ROOM];
+    bool fits = neighbor_text(&f->lookup, fl->to->sibling, &text);
+
+    if (fits) {
+        c->neighbors->sign(c->neighbors_arg, buf_slice(&text), signature);
+        field[0] = (struct http_field){SLICE(NEIGHBOR_LOOKUP_FIELD),
+                                       arena_copy(&f->arena, buf_slice(&text))};
+        field[1] = (struct http_field){SLICE(NEIGHBOR_SIGNATURE_FIELD),
+                                       arena_copy(&f->arena, slice_str(signature))};
+        *w = (struct origin_request_params){
+            .origin = fl->to->origin,
+            .client = w->client,
+            .url = arena_fmt(&f->arena, "%s%s", origin_url(fl->to->origin), &NEIGHBOR_PATH[1]),
+            .head = w->head,
+            .stays_home = true,
+            .fields = field,
+            .nfields = 2,
+            .first = w->first,
+            .end = w->end,
+            .if_range = w->if_range,
+            .if_none_match = w->if_none_match,
+            .if_modified_since = w->if_modified_since,
+            .once = true,
+        };
+    }
+    buf_free(&text);
+    return fits;
+}
+
+/* True: *told is the origin's response, as the neighbor tells it. */
+static bool hear_neighbor(struct range_request *fl, const struct origin_head *h,
+                          struct origin_head *told)
+{
+    struct fetch *f = fl->fetch;
+    struct slice etag = origin_head_field(h, NEIGHBOR_ETAG_FIELD);
+    struct slice url = origin_head_field(h, NEIGHBOR_URL_FIELD);
+    bool follows = f->state == FETCH_ASKING ||
+                   ((h->status == 200 || h->status == 206) && same_validator(f, h));
+
+    if (!follows ||
+        !slice_u64(slice_trim(origin_head_field(h, NEIGHBOR_SINCE_FIELD)), &f->told_s)) {
+        return false;
+    }
+    *told = *h;
+    told->url = url.p != NULL ? url : f->lookup.url;
+    told->why = origin_head_field(h, NEIGHBOR_WHY_FIELD);
+    if (f->state == FETCH_ASKING && etag_is_strong(slice_trim(etag))) {
+        f->told_etag = arena_copy(&f->arena, slice_trim(etag));
+    }
+    return true;
+}
+
 /* --- requests --------------------------------------------------------------------------------- */
 
 static const struct state of_range_request[] = {
@@ -441,6 +523,24 @@ static void range_request_hasten(struct range_request *fl)
     }
 }
 
+static void range_request_elsewhere(struct range_request *fl)
+{
+    if (fl->to == NULL || fl->state != RANGE_REQUEST_ASKED || fl->no != NULL) {
+        return;
+    }
+    leave_neighbor(fl->fetch, fl->to);
+    put_off(fl);
+    if (fl->fetch->state == FETCH_ASKING) {
+        ask_elsewhere(fl);
+    } else {
+        fl->paused = false;
+        fl->elsewhere = true;
+        end_request(fl);
+        fl->rc = err_set(&fl->why, E_NETWORK, "the mirror that sent it is gone");
+        continue_range_request(fl); /* may free it */
+    }
+}
+
 static void range_request_finish(struct range_request *fl)
 {
     if (fl->state == RANGE_REQUEST_STOPPED || fl->replay || fl->verdict == HEAD_AGAIN ||
@@ -464,6 +564,7 @@ void range_requests_do(struct fetch *f, enum range_requests_do what)
         [RANGE_REQUESTS_WAKE] = range_request_wake,
         [RANGE_REQUESTS_HASTEN] = range_request_hasten,
         [RANGE_REQUESTS_FINISH] = range_request_finish,
+        [RANGE_REQUESTS_ELSEWHERE] = range_request_elsewhere,
         [RANGE_REQUESTS_GO_ON] = continue_range_request,
     };
 
@@ -677,12 +778,31 @@ static void note_trouble(struct fetch *f, const struct err *why)
     lock_drop(&f->lock);
 }
 
+static void prepare_next_try(struct range_request *fl)
+{
+    struct fetch *f = fl->fetch;
+
+    if (!f->splices || f->total_bytes == LENGTH_UNKNOWN) {
+        fl->replay =
+            true; /* no way to ask for the rest: all of it again, compared with what we have */
+        fl->recv = 0;
+        range_request_shorten(f, fl->slot, f->total_bytes);
+        fl->end = f->total_bytes;
+    }
+    becomes(fl, RANGE_REQUEST_DUE);
+}
+
 static void try_again(struct range_request *fl)
 {
     struct fetch *f = fl->fetch;
     uint64_t ms = BACKOFF_MIN_MS;
 
     fl->detour = true;                    /* what a signature opened closes after its time */
+    if (fl->elsewhere) { /* a neighbor broke off: another one has not been tried yet */
+        prepare_next_try(fl);
+        timer_in(fl, 0);
+        return;
+    }
     if (fl->fresh_bytes >= BLOCK_BYTES) { /* a trickle is no progress */
         fl->tries = fl->cuts = 0;
     }
@@ -702,14 +822,7 @@ static void try_again(struct range_request *fl)
     ms = min_u64(ms, BACKOFF_MAX_MS);
     log_info("fetch.retry", "repo=" SLICE_FMT " at=%" PRIu64 " try=%u why=\"%s\"",
              SLICE_ARG(f->lookup.repo), fl->recv, fl->tries, fl->why.text);
-    if (!f->splices || f->total_bytes == LENGTH_UNKNOWN) {
-        fl->replay =
-            true; /* no way to ask for the rest: all of it again, compared with what we have */
-        fl->recv = 0;
-        range_request_shorten(f, fl->slot, f->total_bytes);
-        fl->end = f->total_bytes;
-    }
-    becomes(fl, RANGE_REQUEST_DUE);
+    prepare_next_try(fl);
     timer_in(fl, ms / 2 + (clock_now_ns() >> 10) % ms);
 }
 
@@ -791,8 +904,16 @@ static int on_range_request_head(void *arg, const struct origin_head *h)
     struct range_request *fl = arg;
     struct fetch *f = fetch_hold(fl->fetch);
     bool asking = f->state == FETCH_ASKING;
+    struct origin_head told;
     int rc;
 
+    f->told_s = fl->to == NULL ? 0 : f->told_s;
+    if (fl->to != NULL && !hear_neighbor(fl, h, &told)) {
+        fl->elsewhere = true;
+        fetch_release(&f);
+        return E_CANCELLED;
+    }
+    h = fl->to != NULL ? &told : h;
     fl->headed = h->status == 200 || h->status == 206;
     rc = asking ? join_first(fl, h) : join_later(fl, h);
     if (asking && rc == 0 && fl->no != NULL) { /* else it may be gone by now */
@@ -838,6 +959,16 @@ static int on_range_request_body(void *arg, struct slice bytes)
     return rc;
 }
 
+/* The neighbor had no response of the origin's. */
+static void ask_elsewhere(struct range_request *fl)
+{
+    leave_neighbor(fl->fetch, fl->to);
+    fl->old = fl->asked_old;
+    if (!fl->resting) { /* range_request_wake() has it asked */
+        send_range_request(fl);
+    }
+}
+
 static void on_range_request_done(void *arg, int rc, const struct err *why)
 {
     struct range_request *fl = arg;
@@ -845,10 +976,19 @@ static void on_range_request_done(void *arg, int rc, const struct err *why)
     uint64_t due = fl->ask_end != LENGTH_UNKNOWN ? min_u64(fl->ask_end, fl->end) : fl->end;
     bool whole = rc == 0 || (rc == E_CANCELLED && fl->recv >= fl->end);
 
+    bool broke = fl->to != NULL && rc != 0 && rc != E_CANCELLED;
+
     fl->request = NULL;
     becomes(fl, RANGE_REQUEST_DUE);
     fl->paused = false;
-    if (fl->no != NULL) {
+    if (broke) {
+        f->cache->neighbors->failed(f->cache->neighbors_arg, fl->to->origin);
+        leave_neighbor(f, fl->to);
+        fl->elsewhere = true;
+    }
+    if (fl->elsewhere && !fl->headed && fl->no == NULL) {
+        ask_elsewhere(fl);
+    } else if (fl->no != NULL) {
         evtimer_del(fl->timer);
         join_tell(fl, rc == 0);
         fetch_fail(f, E_CANCELLED, why);
@@ -901,7 +1041,7 @@ static void send_range_request(struct range_request *fl)
     struct fetch *f = fl->fetch;
     bool asking = f->state == FETCH_ASKING;
     bool resumed = f->object.origin_etag.p != NULL;
-    struct http_field forward[ORIGIN_REQUEST_FIELDS];
+    struct http_field forward[ORIGIN_REQUEST_FIELDS], about[2];
     struct origin_request_params w = {
         .origin = f->origin,
         .client = f->lookup.client,
@@ -918,9 +1058,11 @@ static void send_range_request(struct range_request *fl)
     };
 
     w.nfields = forwarded(&f->lookup, forward);
+    fl->to = neighbor_now(f);
+    fl->elsewhere = false;
     fl->rc = 0;
     fl->headed = false;
-    fl->straight = !asking && !fl->detour && f->led_to.p != NULL;
+    fl->straight = fl->to == NULL && !asking && !fl->detour && f->led_to.p != NULL;
     if (fl->straight) {
         w.url = f->led_to;
         w.via = f->lookup.url;
@@ -933,10 +1075,15 @@ static void send_range_request(struct range_request *fl)
         w.if_range =
             resumed && etag_is_strong(f->object.origin_etag) ? f->object.origin_etag : SLICE_NONE;
     }
+    fl->asked_old = fl->old;
     if (asking && fl->old != NULL) {
         w.if_none_match = fl->old->origin_etag;
         w.if_modified_since = w.if_none_match.p == NULL ? fl->old->last_modified : SLICE_NONE;
         fl->old = NULL; /* asked a second time: for all of it */
+    }
+    if (fl->to != NULL && !aim_at_neighbor(fl, &w, about)) {
+        f->asked = f->neighbors;
+        fl->to = NULL;
     }
     becomes(fl, RANGE_REQUEST_ASKED);
     fl->request = origin_request_start(f->cache->origin_client, &w, &events, fl);

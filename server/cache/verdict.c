@@ -100,9 +100,9 @@ static void renew(struct cache_entry *n, struct fetch *f, const struct origin_he
     struct freshness fresh;
 
     object_renew(o, h, &n->old->arena);
-    freshness_read(h->fields, h->nfields, fetch_lookup(f), clock_unix_s(),
+    freshness_read(h->fields, h->nfields, fetch_lookup(f), fetch_told_unix_s(f),
                    n->cache->set.default_ttl_s, &fresh);
-    o->validated_unix_s = clock_unix_s();
+    o->validated_unix_s = fetch_told_unix_s(f);
     o->origin = origin_identity(fetch_lookup(f)->origin);
     o->age_s = fresh.age_s;
     o->fresh_until_unix_s = fresh.fresh_until_unix_s;
@@ -306,7 +306,9 @@ static void origin_trouble(struct cache_entry *n, struct fetch *f, int status,
     bool reported = origin_head_field(h, "retry-after").p != NULL; /* how long: it is waited for */
     bool lone = is_lone_error(n, f, h);
     struct err why;
-    int rc = err_set(&why, busy ? E_BUSY : E_NETWORK, "the origin answered %d", h->status);
+    int rc = h->why.p != NULL
+                 ? err_set(&why, busy ? E_BUSY : E_NETWORK, SLICE_FMT, SLICE_ARG(h->why))
+                 : err_set(&why, busy ? E_BUSY : E_NETWORK, "the origin answered %d", h->status);
 
     if (!reported && trouble_has_words(n, f, h)) { /* they keep others away as trouble does */
         uint32_t rest_s = lone ? 0 : busy ? BUSY_S : TROUBLE_MS / 1000;

@@ -44,6 +44,7 @@ struct cluster {
     struct members *members;
     struct poker *poker; /* NULL: there is no secret */
     struct relay *relay; /* NULL: there is no secret, or no address */
+    struct owners *owners; /* or NULL */
     struct cluster_sequencer *sequencer;
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
@@ -702,6 +703,9 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->relay = set->secret != NULL && set->address != NULL
                    ? relay_open(set->secret, c->node, c->members)
                    : NULL;
+    if (set->secret != NULL) {
+        c->owners = owners_open(c->members, c->node, set->address != NULL, set->secret);
+    }
     c->keeper = thread_start("keeper", run_keeper, c);
     c->keeps = true;
     c->checker = thread_start("cluster-check", run_checker, c);
@@ -809,8 +813,9 @@ void cluster_close(struct cluster **cp)
     }
     sequencer_free(&c->sequencer);
     relay_close(&c->relay);
-    members_close(&c->members);
     poker_close(&c->poker);
+    owners_close(&c->owners);
+    members_close(&c->members);
     tree_content_close(&c->trees);
     origin_free(&c->origin);
     bucket_close(&c->content);
@@ -850,6 +855,11 @@ bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a, 
 struct relay *cluster_relay(struct cluster *c)
 {
     return c != NULL ? c->relay : NULL;
+}
+
+struct owners *cluster_owners(struct cluster *c)
+{
+    return c->owners;
 }
 
 bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature)

@@ -31,6 +31,7 @@
 #include "server/cache/lookup.h"
 #include "server/cluster/member.h"
 #include "server/cluster/collect.h"
+#include "server/cluster/owners.h"
 #include "server/cluster/probe.h"
 #include "server/cluster/relay.h"
 #include "server/cluster/tree_content.h"
@@ -82,6 +83,10 @@ MUST_USE bool cluster_lookup(struct cluster *c, const struct digest *d, struct a
 /* Where uploads lie. NULL: this mirror stands alone, or the mirrors do not talk to each other. It
  * lives until cluster_close(). */
 struct relay *cluster_relay(struct cluster *c);
+
+/* Which mirror fetches an object from its origin. NULL: each one does for itself, because the
+ * mirrors do not talk to each other. It lives until cluster_close(). */
+struct owners *cluster_owners(struct cluster *c);
 
 /* Whether another mirror of this cluster says that the log has this entry (poke.h). */
 MUST_USE bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature);

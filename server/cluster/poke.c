@@ -3,17 +3,15 @@
 #include <event2/event.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/arena.h"
-#include "common/hash/digest.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
 #include "common/os/message_queue.h"
 #include "common/xfer/xfer.h"
+#include "server/cluster/signature.h"
 
 enum { RESTS_MAX = MEMBERS_MAX };
 
@@ -126,25 +124,18 @@ static void *run_poker(void *arg)
 
 /* --- the signature --- */
 
-static void sign(const struct poker *p, uint64_t seq, char hex[POKE_SIGNATURE_ROOM])
+static void sign(const struct poker *p, uint64_t seq, char hex[SIGNATURE_ROOM])
 {
-    char text[40];
-    struct digest d;
-    unsigned n = DIGEST_BYTES;
-    int len = snprintf(text, sizeof text, "poke %" PRIu64, seq);
+    char digits[U64_DIGITS];
 
-    CHECK(HMAC(EVP_sha256(), p->secret, (int)strlen(p->secret), (const unsigned char *)text,
-               (size_t)len, d.b, &n) != NULL);
-    digest_format(&d, hex);
+    signature_make(p->secret, "poke", slice_of_u64(digits, seq), hex);
 }
 
 bool poke_is_ours(const struct poker *p, uint64_t seq, struct slice signature)
 {
-    char hex[POKE_SIGNATURE_ROOM];
+    char digits[U64_DIGITS];
 
-    sign(p, seq, hex);
-    return signature.n == POKE_SIGNATURE_ROOM - 1 &&
-           CRYPTO_memcmp(signature.p, hex, POKE_SIGNATURE_ROOM - 1) == 0;
+    return signature_is(p->secret, "poke", slice_of_u64(digits, seq), signature);
 }
 
 /* --- a round --- */
@@ -212,7 +203,7 @@ static size_t start_pokes(struct poker *p, const struct member *to, size_t n, ui
                           struct arena *a, struct poke *k)
 {
     uint64_t now_ms = clock_now_ms();
-    char hex[POKE_SIGNATURE_ROOM];
+    char hex[SIGNATURE_ROOM];
     size_t started = 0;
 
     sign(p, seq, hex);

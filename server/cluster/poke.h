@@ -19,7 +19,7 @@
 #include "common/base/slice.h"
 #include "server/cluster/member.h"
 
-enum { POKE_WAIT_MS = 250, POKE_REST_MS = 10000, POKE_SIGNATURE_ROOM = 65 };
+enum { POKE_WAIT_MS = 250, POKE_REST_MS = 10000 };
 #define POKE_FIELD "mirrord-poke"
 
 struct poker;

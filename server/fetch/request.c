@@ -555,7 +555,7 @@ static bool is_of_other_content(struct origin_request *x, const struct xfer_head
 static int on_xfer_head(void *arg, const struct xfer_head *h)
 {
     struct origin_request *x = arg;
-    uint64_t rest_ms = rest_asked_ms(h, clock_unix_s());
+    uint64_t rest_ms = x->want.once ? 0 : rest_asked_ms(h, clock_unix_s());
     struct xfer_head other;
     int rc;
 
@@ -702,7 +702,8 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
                                       "the transfer ended after %" PRIu64 " of %" PRIu64 " bytes",
                                       x->got_bytes, x->due_bytes),
                               &x->why);
-    } else if (rc == E_NETWORK && !x->head_given && x->tries + 1 < TRIES) {
+    } else if (rc == E_NETWORK && !x->head_given && !x->want.once &&
+               x->tries + 1 < TRIES) {
         uint64_t ms = (uint64_t)BACKOFF_MS << x->tries;
         x->origin_client->seed =
             x->origin_client->seed * 6364136223846793005u + 1442695040888963407u;

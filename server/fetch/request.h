@@ -58,6 +58,9 @@ struct origin_request_params {
      * origin with another name, and a response that had no name at all, is reported as a 412. p ==
      * NULL: names are ignored. */
     struct slice content;
+    /* The caller asks elsewhere instead of here again: there is no second try, and a Retry-After is
+     * only passed on. */
+    bool once;
 };
 #define ORIGIN_CONTENT_FIELD "x-xet-hash"
 

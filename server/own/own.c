@@ -13,6 +13,7 @@
 #include "server/http/status.h"
 #include "server/own/inventory_pages.h"
 #include "server/page/html.h"
+#include "server/request/neighbor.h"
 #include "server/request/path_token.h"
 #include "server/request/peers.h"
 #include "server/request/refusal.h"
@@ -565,6 +566,8 @@ static void answer_own_request(struct serve_loop *d, struct exchange *x, struct 
         peers_answer(d, x, v, slice_from(path, 9));
     } else if (slice_eqs(path, "/-/cluster/poke")) {
         answer_poke(d, x, v);
+    } else if (slice_eqs(path, NEIGHBOR_PATH)) {
+        neighbor_answer(d, x, v);
     } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
         refuse_method(x, SLICE("GET, HEAD"), SLICE("this path accepts only GET and HEAD\n"));
     } else if (slice_eqs(path, "/healthz")) {
@@ -611,7 +614,7 @@ static struct route route(struct serve_loop *d, struct exchange *x)
 static bool own_request_is_counted(const struct http_req *req)
 {
     return !slice_eqs(req->path, "/healthz") && !slice_eqs(req->path, "/readyz") &&
-           !slice_eqs(req->path, "/-/cluster/poke");
+           !slice_eqs(req->path, "/-/cluster/poke") && !slice_eqs(req->path, NEIGHBOR_PATH);
 }
 
 static void refuse_stranger(struct serve_loop *d, struct exchange *x, const char *why)

@@ -1,0 +1,268 @@
+#include "server/cluster/owners.h"
+
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/endian.h"
+#include "common/base/log.h"
+#include "common/hash/sha256.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+#include "server/cluster/signature.h"
+
+#define PURPOSE "object"
+
+enum {
+    CONNECTIONS = 64,
+    CONNECT_MS = 2000,
+    STALL_MS = 60000, /* longer than the owner waits for its origin */
+};
+
+struct peer {
+    char node[MEMBER_ID_ROOM];
+    char address[MEMBER_ADDRESS_ROOM];
+    struct origin *origin;
+    uint64_t rests_until_ms;
+    uint64_t used; /* number of the last choice; a place is needed: the least one goes */
+};
+
+struct owners {
+    struct members *members;
+    const char *node;
+    bool reachable;
+    char *secret;
+    struct lock lock; /* LOCK_OWNERS; guards what follows */
+    struct peer peer[MEMBERS_MAX];
+    size_t peers;
+    uint64_t choices;
+};
+
+/* --- ranks --- */
+
+static uint64_t score(const char *node, struct slice key)
+{
+    struct sha256 h;
+    uint8_t d[SHA256_BYTES];
+
+    sha256_init(&h, sha256_best());
+    sha256_add(&h, node, strlen(node) + 1);
+    sha256_add(&h, key.p, key.n);
+    sha256_so_far(&h, d);
+    sha256_fini(&h);
+    return be_get(d, 8);
+}
+
+struct ranked {
+    const struct member *member;
+    uint64_t score;
+};
+
+/* The two highest of n, in order. */
+static void rank(const struct member *m, size_t n, struct slice key, struct ranked top[2])
+{
+    top[0] = top[1] = (struct ranked){NULL, 0};
+    for (size_t i = 0; i < n; i++) {
+        struct ranked r = {&m[i], score(m[i].node, key)};
+        if (top[0].member == NULL || r.score > top[0].score) {
+            top[1] = top[0];
+            top[0] = r;
+        } else if (top[1].member == NULL || r.score > top[1].score) {
+            top[1] = r;
+        }
+    }
+}
+
+/* --- origins that stand for mirrors. Under the lock --- */
+
+static struct peer *peer_find(struct owners *o, const char *node)
+{
+    for (size_t i = 0; i < o->peers; i++) {
+        if (strcmp(o->peer[i].node, node) == 0) {
+            return &o->peer[i];
+        }
+    }
+    return NULL;
+}
+
+static struct peer *peer_place(struct owners *o)
+{
+    struct peer *p = &o->peer[0];
+
+    if (o->peers < ARRAY_LEN(o->peer)) {
+        return &o->peer[o->peers++];
+    }
+    for (size_t i = 1; i < o->peers; i++) {
+        p = o->peer[i].used < p->used ? &o->peer[i] : p;
+    }
+    return p;
+}
+
+/* NULL: its address is no URL. */
+static struct peer *peer_of(struct owners *o, const struct member *m)
+{
+    struct peer *p = peer_find(o, m->node);
+    char url[MEMBER_ADDRESS_ROOM + 1];
+    struct origin_settings set = {.url = url,
+                                  .kind = "mirror",
+                                  .connections = CONNECTIONS,
+                                  .connect_ms = CONNECT_MS,
+                                  .stall_ms = STALL_MS};
+    struct origin *origin = NULL;
+    struct err e;
+
+    if (p != NULL && strcmp(p->address, m->address) == 0) {
+        p->used = ++o->choices;
+        return p;
+    }
+    snprintf(url, sizeof url, "%s/", m->address);
+    if (origin_new("cluster", &set, &origin, &e) != 0) {
+        log_debug("cluster.address", "node=%s why=\"%s\"", m->node, e.text);
+        return NULL;
+    }
+    p = p != NULL ? p : peer_place(o);
+    origin_free(&p->origin);
+    *p = (struct peer){.origin = origin, .used = ++o->choices};
+    snprintf(p->node, sizeof p->node, "%s", m->node);
+    snprintf(p->address, sizeof p->address, "%s", m->address);
+    return p;
+}
+
+/* --- what the cache asks --- */
+
+/* Leaves out those that cannot be asked now. */
+static size_t askable(struct owners *o, struct member out[MEMBERS_MAX])
+{
+    size_t n = members_others(o->members, out, MEMBERS_MAX), kept = 0;
+    uint64_t now_ms = clock_now_ms();
+
+    lock_take(&o->lock);
+    for (size_t i = 0; i < n; i++) {
+        const struct peer *p = peer_find(o, out[i].node);
+        if (out[i].address[0] != '\0' && (p == NULL || now_ms >= p->rests_until_ms)) {
+            out[kept++] = out[i];
+        }
+    }
+    lock_drop(&o->lock);
+    return kept;
+}
+
+static unsigned add(struct owners *o, const struct member *m, bool sibling, struct neighbor *out)
+{
+    struct peer *p;
+
+    lock_take(&o->lock);
+    p = peer_of(o, m);
+    if (p != NULL) {
+        *out = (struct neighbor){origin_hold(p->origin), sibling};
+    }
+    lock_drop(&o->lock);
+    return p != NULL;
+}
+
+static unsigned choose(void *arg, struct slice row_key, bool sibling,
+                       struct neighbor out[NEIGHBORS_MAX])
+{
+    struct owners *o = arg;
+    struct member other[MEMBERS_MAX];
+    size_t n = askable(o, other);
+    uint64_t mine = o->reachable ? score(o->node, row_key) : 0;
+    struct ranked top[2];
+    unsigned count = 0;
+
+    rank(other, n, row_key, top);
+    if (top[0].member == NULL) {
+        return 0;
+    }
+    if (sibling || mine > top[0].score) {
+        return add(o, top[0].member, true, out);
+    }
+    count += add(o, top[0].member, false, &out[count]);
+    if (top[1].member != NULL && top[1].score > mine) {
+        count += add(o, top[1].member, false, &out[count]);
+    }
+    return count;
+}
+
+static struct peer *peer_by_origin(struct owners *o, const struct origin *origin)
+{
+    for (size_t i = 0; i < o->peers; i++) {
+        if (o->peer[i].origin == origin) {
+            return &o->peer[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_alive(void *arg, const struct origin *origin)
+{
+    struct owners *o = arg;
+    struct member other[MEMBERS_MAX];
+    size_t n = members_others(o->members, other, MEMBERS_MAX);
+    const struct peer *p;
+    bool alive = false;
+
+    lock_take(&o->lock);
+    p = peer_by_origin(o, origin);
+    for (size_t i = 0; p != NULL && i < n && !alive; i++) {
+        alive = strcmp(other[i].node, p->node) == 0;
+    }
+    lock_drop(&o->lock);
+    return alive;
+}
+
+static void failed(void *arg, const struct origin *origin)
+{
+    struct owners *o = arg;
+    struct peer *p;
+
+    lock_take(&o->lock);
+    p = peer_by_origin(o, origin);
+    if (p != NULL) {
+        p->rests_until_ms = clock_now_ms() + OWNER_REST_MS;
+    }
+    lock_drop(&o->lock);
+}
+
+static void sign(void *arg, struct slice text, char out[NEIGHBOR_SIGNATURE_ROOM])
+{
+    const struct owners *o = arg;
+
+    signature_make(o->secret, PURPOSE, text, out);
+}
+
+const struct neighbor_ops owners_ops = {choose, is_alive, failed, sign};
+
+bool owners_signed(const struct owners *o, struct slice text, struct slice signature)
+{
+    return signature_is(o->secret, PURPOSE, text, signature);
+}
+
+/* --- open and close --- */
+
+struct owners *owners_open(struct members *m, const char *node, bool reachable, const char *secret)
+{
+    struct owners *o = NEW(struct owners);
+
+    *o = (struct owners){
+        .members = m, .node = node, .reachable = reachable, .secret = mem_strdup(secret)};
+    lock_init(&o->lock, LOCK_OWNERS);
+    return o;
+}
+
+void owners_close(struct owners **op)
+{
+    struct owners *o = *op;
+
+    *op = NULL;
+    if (o == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < o->peers; i++) {
+        origin_free(&o->peer[i].origin);
+    }
+    lock_fini(&o->lock);
+    OPENSSL_cleanse(o->secret, strlen(o->secret));
+    free(o->secret);
+    free(o);
+}

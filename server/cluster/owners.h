@@ -1,0 +1,36 @@
+/* owners.h - which mirror of the cluster fetches an object from its origin (cache/neighbor.h).
+ *
+ * The owner of a key is the mirror with the highest SHA-256 of node and key (rendezvous hashing), of
+ * those that are alive and can be reached. When a mirror comes or goes, only the keys that it owns
+ * change their owner. All mirrors find the same owner if they have the same list of members. If the
+ * lists differ for a moment, an object may be fetched twice, and no request waits for another one in
+ * a ring.
+ *
+ *   this mirror is the owner     it asks the next in rank for what that one has: it was the owner
+ *                                before this mirror came
+ *   it is not                    it asks the owner, then the next in rank if that is not itself
+ *
+ * owns     an origin for each mirror that it has asked; borrows members and secret
+ * threads  any
+ */
+#ifndef SERVER_CLUSTER_OWNERS_H
+#define SERVER_CLUSTER_OWNERS_H
+
+#include "server/cache/neighbor.h"
+#include "server/cluster/member.h"
+
+enum { OWNER_REST_MS = 10000 };
+
+struct owners;
+
+/* reachable: others can ask this mirror. */
+struct owners *owners_open(struct members *m, const char *node, bool reachable,
+                           const char *secret); /* which is copied */
+void owners_close(struct owners **op); /* NULL is fine */
+
+extern const struct neighbor_ops owners_ops; /* arg: the owners */
+
+/* Whether a mirror of this cluster has signed the text of a lookup. */
+MUST_USE bool owners_signed(const struct owners *o, struct slice text, struct slice signature);
+
+#endif

@@ -1,0 +1,167 @@
+#include "server/request/neighbor.h"
+
+#include <inttypes.h>
+
+#include "common/codec/httpdate.h"
+#include "server/cluster/cluster.h"
+#include "server/request/refusal.h"
+#include "server/request/reply.h"
+#include "server/request/response.h"
+
+/* A status of ours that says nothing of the origin: the mirror asks elsewhere. */
+static bool is_the_origins(const struct answer *a)
+{
+    return a->status != 507 && a->why.code != E_CANCELLED && a->why.code != E_NOSPACE &&
+           !(a->status == 504 && a->why.code == E_NOTFOUND);
+}
+
+static void add(struct http_reply *r, struct arena *a, const char *name, struct slice value)
+{
+    if (value.p != NULL) {
+        reply_add(r, slice_str(name), arena_copy(a, value));
+    }
+}
+
+static void add_since(struct request *c, struct http_reply *r, struct arena *ar,
+                      const struct answer *a)
+{
+    uint64_t now = c->serve_loop->loop->unix_s;
+
+    reply_add(r, SLICE(NEIGHBOR_SINCE_FIELD),
+              arena_u64(ar, now - min_u64(now, a->validated_unix_s)));
+    if (a->age_s != 0) {
+        reply_add(r, SLICE("age"), arena_u64(ar, a->age_s));
+    }
+}
+
+/* What the origin said when it gave or confirmed the object. */
+static void add_origins_fields(struct http_reply *r, struct arena *ar, const struct answer *a)
+{
+    uint64_t now = a->validated_unix_s, said;
+    char date[40];
+
+    httpdate_format(now, date);
+    r->date = arena_copy(ar, slice_str(date));
+    for (size_t i = 0; i < a->nfields; i++) {
+        if (!slice_eqs(a->fields[i].name, "date")) {
+            reply_add(r, arena_copy(ar, a->fields[i].name), arena_copy(ar, a->fields[i].value));
+        } else if (a->fields[i].value.n <= ORIGIN_DATE_MAX &&
+                   httpdate_parse(a->fields[i].value, now, &said)) {
+            r->date = arena_copy(ar, a->fields[i].value);
+        }
+    }
+}
+
+static struct cached_response *response_for_neighbor(struct request *c, struct answer *a)
+{
+    struct cached_response *h = cached_response_new(c->set, c->repo, SLICE(""), SLICE(""));
+    char date[40];
+
+    h->reply.status = 200;
+    h->answer = a;
+    h->valid.total_bytes = a->total_bytes;
+    h->valid.last_modified_s = a->last_modified_s;
+    if (a->etag_weak.p != NULL) {
+        h->valid.etag_weak = arena_copy(&h->arena, a->etag_weak);
+    } else if (a->origin_etag.p != NULL) {
+        h->valid.etag = arena_copy(&h->arena, a->origin_etag);
+    }
+    add(&h->reply, &h->arena, "content-type", a->content_type);
+    add(&h->reply, &h->arena, "etag", a->origin_etag);
+    if (a->last_modified_s != 0) {
+        httpdate_format(a->last_modified_s, date);
+        add(&h->reply, &h->arena, "last-modified", slice_str(date));
+    }
+    if (a->digest_known) {
+        char repr[64];
+        digest_repr(&a->digest, repr);
+        add(&h->reply, &h->arena, "repr-digest", slice_str(repr));
+    }
+    reply_add(&h->reply, SLICE("accept-ranges"), SLICE("bytes"));
+    add(&h->reply, &h->arena, NEIGHBOR_ETAG_FIELD, a->etag);
+    add(&h->reply, &h->arena, NEIGHBOR_URL_FIELD, a->url);
+    add_since(c, &h->reply, &h->arena, a);
+    add_origins_fields(&h->reply, &h->arena, a);
+    return h;
+}
+
+/* What is no object. */
+static void reply_no(struct request *c, const struct answer *a)
+{
+    struct arena *ar = &c->arena;
+    struct http_reply *r = ARENA_NEW(ar, struct http_reply);
+
+    r->status = a->status;
+    if (is_the_origins(a)) {
+        add_since(c, r, ar, a);
+        add(r, ar, NEIGHBOR_URL_FIELD, a->url);
+        if (a->why.code != 0) {
+            add(r, ar, NEIGHBOR_WHY_FIELD, slice_str(a->why.text));
+        }
+        add(r, ar, "content-type", a->content_type);
+        add_origins_fields(r, ar, a);
+    }
+    if (a->retry_after_s != 0) {
+        reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);
+    }
+    exchange_reply(c->x, r, a->text.n != 0 ? body_of_bytes(a->text) : NULL);
+}
+
+static void on_answer(struct request *c, struct answer *a)
+{
+    struct cached_response *h;
+
+    c->request_log->cached = true;
+    c->request_log->state = a->state;
+    if (a->status != 200) {
+        reply_no(c, a);
+        answer_release(&a);
+        return;
+    }
+    h = response_for_neighbor(c, a);
+    c->request_log->cached_response = h;
+    reply_send(c->x, c->request_log, h);
+}
+
+/* The part that the other mirror asks for. */
+static void take_range(struct request *c, struct lookup *w)
+{
+    bool suffix = false;
+
+    w->head_only = c->req.method == METHOD_HEAD;
+    if (!w->head_only && range_peek(&c->req, &w->hint_first, &w->hint_end, &suffix) && suffix) {
+        w->hint_suffix = w->hint_first;
+        w->hint_first = 0;
+        w->hint_end = LENGTH_UNKNOWN;
+    }
+}
+
+void neighbor_answer(struct serve_loop *d, struct exchange *x, struct request_log *v)
+{
+    const struct http_req *req = exchange_req(x);
+    struct slice text = http_req_field(req, NEIGHBOR_LOOKUP_FIELD);
+    struct cluster *cluster = d->deps->cluster;
+    struct owners *owners = cluster != NULL ? cluster_owners(cluster) : NULL;
+    struct lookup w;
+    uint64_t origin;
+    struct repo *r;
+    struct request *c;
+
+    if (owners == NULL || (req->method != METHOD_GET && req->method != METHOD_HEAD)) {
+        refuse(x, 404, "not found: only the mirrors of a cluster ask for this\n");
+    } else if (!owners_signed(owners, text, http_req_field(req, NEIGHBOR_SIGNATURE_FIELD))) {
+        refuse(x, 403, "the signature is not that of a mirror of this cluster\n");
+    } else if (!neighbor_lookup(text, exchange_arena(x), &w, &origin)) {
+        refuse(x, 400, "the lookup cannot be decoded: the mirrors have different versions\n");
+    } else if ((r = repo_set_find(d->set, w.repo)) == NULL || r->origin == NULL ||
+               !origin_owns(r->origin, origin)) {
+        refuse(x, 404, "this mirror has no such repository with that origin\n");
+    } else if ((c = request_new(d, x, v, r, SLICE(""))) != NULL) {
+        lookup_copy(&c->arena, &w, &c->plan.lookup);
+        c->plan.kind = PLAN_LOOKUP;
+        c->plan.lookup.origin = r->origin;
+        v->repo = r;
+        take_range(c, &c->plan.lookup);
+        request_lookup(c, &c->plan.lookup, on_answer);
+    }
+}

@@ -58,8 +58,8 @@ struct answer {
     struct blob *blob;    /* sealed; or NULL */
     uint64_t total_bytes; /* LENGTH_UNKNOWN while an origin is sending chunks */
     struct slice etag;    /* with quotes, stable over sealing and restart; p == NULL for errors */
-    struct slice etag_alias; /* "sha256-..." beside another form; or p == NULL */
-    struct slice etag_weak;  /* the origin's, where it is weak; or p == NULL */
+    struct slice etag_alias;  /* "sha256-..." beside another form; or p == NULL */
+    struct slice etag_weak;   /* the origin's, where it is weak; or p == NULL */
     struct slice origin_etag; /* the origin's, as it wrote it; or p == NULL */
     bool digest_known;
     struct digest digest;

@@ -54,8 +54,8 @@ struct cache {
     bool closing;
     struct message close_message;
 
-    _Atomic uint64_t announced_bytes; /* the sum over all fetches */
-    _Atomic unsigned asks;            /* lookups without an answer */
+    _Atomic uint64_t announced_bytes;     /* the sum over all fetches */
+    _Atomic unsigned asks;                /* lookups without an answer */
     const struct neighbor_ops *neighbors; /* NULL: there are none */
     void *neighbors_arg;
     void (*on_change)(void *arg, struct slice repo, struct slice key);

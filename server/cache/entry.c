@@ -954,6 +954,11 @@ static void begin_fetch(struct cache_entry *n, bool asks_back)
     send_named(n, k);
     w = k->lookup;
     w.asker = asker_of_round(n);
+    if (n->old != NULL &&
+        n->old->object.must_ask) { /* an owner must not answer from its own copy */
+        w.request_cache_control.refresh = true;
+        w.floor_s = 0;
+    }
     w.forward = variant_sent(&w, &k->arena);
     n->probe = must_probe(n, &w)                            ? PROBES_LENGTH
                : asks_back && n->old == NULL && !w.document ? PROBES_ORIGIN
@@ -1126,8 +1131,8 @@ static void too_large(struct cache *c, struct err *why)
             store_space_advice(&space, advice));
 }
 
-/* A neighbor's ask waits for no fetch that may wait for a neighbor in its turn; one for what is held
- * waits for none that has not begun to bring bytes (neighbor.h). */
+/* A neighbor's ask waits for no fetch that may wait for a neighbor in its turn. One for what is
+ * held waits for none that has not begun to bring bytes (neighbor.h). */
 static bool must_ask_elsewhere(const struct cache_entry *n, const struct cache_ask *k)
 {
     if (k->lookup.asker == NEIGHBOR_ASKS_HELD) {

@@ -267,8 +267,7 @@ static void choose_neighbors(struct fetch *f)
 {
     const struct cache *c = f->cache;
 
-    if (c->neighbors != NULL && f->lookup.asker != NEIGHBOR_ASKS_HELD &&
-        f->lookup.reader == NULL) {
+    if (c->neighbors != NULL && f->lookup.asker != NEIGHBOR_ASKS_HELD && f->lookup.reader == NULL) {
         f->neighbors = c->neighbors->choose(c->neighbors_arg, f->row_key,
                                             f->lookup.asker != CLIENT_ASKS, f->neighbor);
     }
@@ -340,11 +339,11 @@ bool fetch_is_first_hand(const struct fetch *f)
     return f->asked == f->neighbors || f->neighbor[f->asked].sibling;
 }
 
-uint64_t fetch_told_unix_s(const struct fetch *f)
+uint64_t fetch_confirmed_unix_s(const struct fetch *f)
 {
     uint64_t now = clock_unix_s();
 
-    return now - min_u64(now, f->told_s);
+    return now - min_u64(now, f->age_here_s);
 }
 
 bool fetch_is_headed(const struct fetch *f)
@@ -647,8 +646,8 @@ static void learn_digest(struct fetch *f, const struct origin_head *h)
 
 void fetch_led(struct fetch *f, const struct origin_head *h)
 {
-    if (f->asked == f->neighbors && f->lookup.redirects == REDIRECTS_HOLD && !slice_eq(h->url, f->lookup.url) &&
-        !slice_eq(h->url, f->led_to)) {
+    if (f->asked == f->neighbors && f->lookup.redirects == REDIRECTS_HOLD &&
+        !slice_eq(h->url, f->lookup.url) && !slice_eq(h->url, f->led_to)) {
         f->led_to = arena_copy(&f->arena, h->url);
     }
 }
@@ -682,7 +681,7 @@ static void learn_vary_key(struct fetch *f, const struct origin_head *h)
 void fetch_learn(struct fetch *f, const struct origin_head *h, bool gives_ranges)
 {
     struct object *o = &f->object;
-    uint64_t now = fetch_told_unix_s(f);
+    uint64_t now = fetch_confirmed_unix_s(f);
     struct freshness fresh;
     struct slice coding;
 
@@ -700,7 +699,7 @@ void fetch_learn(struct fetch *f, const struct origin_head *h, bool gives_ranges
     o->swr_s = fresh.swr_s;
     o->sie_s = fresh.sie_s;
     o->must_revalidate = fresh.must_revalidate;
-    o->etag = f->told_etag.p != NULL ? f->told_etag : make_etag(f);
+    o->etag = f->owner_etag.p != NULL ? f->owner_etag : make_etag(f);
     fetch_led(f, h);
     f->splices = gives_ranges && h->ranges && coding.p == NULL && h->framed &&
                  (etag_is_strong(o->origin_etag) || f->lookup.digest_known);

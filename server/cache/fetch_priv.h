@@ -137,13 +137,13 @@ struct fetch {
      * asked == neighbors: the origin. It never goes back. */
     struct neighbor neighbor[NEIGHBORS_MAX];
     unsigned neighbors, asked;
-    uint64_t told_s; /* so long ago the origin gave what a neighbor has told of; 0: just now */
-    struct slice told_etag; /* by a neighbor: for clients; or p == NULL */
-    struct slice row_key;  /* with the vary key */
-    struct slice vary_key; /* of this variant (variant.h) */
-    struct object object;  /* digest and size are set by the seal */
-    bool splices;          /* parts of several responses may be joined; only for the fetch thread */
-    bool replaces;         /* an older generation */
+    uint64_t age_here_s;     /* seconds since the origin gave a neighbor the head; 0: just now */
+    struct slice owner_etag; /* which clients get, by a neighbor; or p == NULL */
+    struct slice row_key;    /* with the vary key */
+    struct slice vary_key;   /* of this variant (variant.h) */
+    struct object object;    /* digest and size are set by the seal */
+    bool splices;  /* parts of several responses may be joined; only for the fetch thread */
+    bool replaces; /* an older generation */
     _Atomic enum fetch_use use;
     /* a RANGE: larger than the quota, so only ranges are given */
     _Atomic enum share_kind counts_as;
@@ -254,7 +254,7 @@ enum range_requests_do {
     /* those that wait for their next try begin it now; it does not count as a try */
     RANGE_REQUESTS_HASTEN,
     RANGE_REQUESTS_ELSEWHERE, /* the neighbor is gone: the next one is asked */
-    RANGE_REQUESTS_GO_ON, /* the stage is open: gathered bytes may be written */
+    RANGE_REQUESTS_GO_ON,     /* the stage is open: gathered bytes may be written */
 };
 void range_requests_do(struct fetch *f, enum range_requests_do what); /* all of them */
 /* its part of fetch_share() */

@@ -52,31 +52,16 @@ static void put_sum(struct buf *b, const struct lookup_sum *s)
 static void put_lookup(struct buf *b, const struct lookup *w, bool sibling)
 {
     const struct request_cache_control *cc = &w->request_cache_control;
-    const uint64_t numbers[] = {origin_identity(w->origin),
-                                bits_of(w, sibling),
-                                w->class,
-                                w->redirects,
-                                w->repr_digest,
-                                w->size_bytes,
-                                w->max_bytes,
-                                w->ttl_s,
-                                w->neg_ttl_s,
-                                w->refusal_ttl_s,
-                                w->swr_s,
-                                w->sie_s,
-                                w->floor_s,
-                                w->ruled,
-                                w->since_unix_s,
+    const uint64_t numbers[] = {origin_identity(w->origin), bits_of(w, sibling), w->class,
+                                w->redirects, w->repr_digest, w->size_bytes, w->max_bytes, w->ttl_s,
+                                w->neg_ttl_s, w->refusal_ttl_s, w->swr_s, w->sie_s, w->floor_s,
+                                w->ruled, w->since_unix_s,
                                 /* what a status means is decided where the client asks */
-                                w->errors & (ERRORS_PASSED_ON | REFUSALS_END_KEPT),
-                                w->client,
-                                w->patience_ms,
-                                cc->max_age_s,
-                                cc->min_fresh_s,
-                                cc->max_stale_s};
-    const struct slice texts[] = {w->repo,        w->key,       w->url,         w->via,    w->accept,
-                                  w->token_scope, w->principal, w->authorization, w->content,
-                                  w->held_by};
+                                w->errors & (ERRORS_PASSED_ON | REFUSALS_END_KEPT), w->client,
+                                w->patience_ms, cc->max_age_s, cc->min_fresh_s, cc->max_stale_s};
+    const struct slice texts[] = {w->repo,    w->key,         w->url,       w->via,
+                                  w->accept,  w->token_scope, w->principal, w->authorization,
+                                  w->content, w->held_by};
 
     buf_byte(b, VERSION);
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
@@ -134,7 +119,7 @@ static bool take_text(struct slice *in, struct arena *a, struct slice *out)
     return true;
 }
 
-static bool take_bytes(struct slice *in, void *out, size_t n)
+static bool take_raw(struct slice *in, void *out, size_t n)
 {
     struct slice s;
 
@@ -149,7 +134,7 @@ static bool take_sum(struct slice *in, struct lookup_sum *out)
 {
     uint8_t kind;
 
-    if (!take_bytes(in, &kind, 1)) {
+    if (!take_raw(in, &kind, 1)) {
         return false;
     }
     switch (kind) {
@@ -158,10 +143,10 @@ static bool take_sum(struct slice *in, struct lookup_sum *out)
         return true;
     case LOOKUP_SUM_GIT_OID:
         out->kind = LOOKUP_SUM_GIT_OID;
-        return take_bytes(in, &out->git_oid, sizeof out->git_oid);
+        return take_raw(in, &out->git_oid, sizeof out->git_oid);
     case LOOKUP_SUM_SHA512:
         out->kind = LOOKUP_SUM_SHA512;
-        return take_bytes(in, &out->sha512, sizeof out->sha512);
+        return take_raw(in, &out->sha512, sizeof out->sha512);
     default:
         return false;
     }
@@ -172,12 +157,11 @@ static bool take_numbers(struct slice *in, struct lookup *w, uint64_t *origin)
     struct request_cache_control *cc = &w->request_cache_control;
     uint64_t bits, class, redirects, repr, ruled, errors;
     uint64_t s[9]; /* of 32 bits each */
-    bool ok = take_number(in, UINT64_MAX, origin) && take_number(in, UINT8_MAX, &bits) &&
-              take_number(in, LOOKUP_MUTABLE, &class) &&
-              take_number(in, REDIRECTS_AT_HOME, &redirects) &&
-              take_number(in, REPR_DIGEST_ASKED, &repr) &&
-              take_number(in, UINT64_MAX, &w->size_bytes) &&
-              take_number(in, UINT64_MAX, &w->max_bytes);
+    bool ok =
+        take_number(in, UINT64_MAX, origin) && take_number(in, UINT8_MAX, &bits) &&
+        take_number(in, LOOKUP_MUTABLE, &class) && take_number(in, REDIRECTS_AT_HOME, &redirects) &&
+        take_number(in, REPR_DIGEST_ASKED, &repr) && take_number(in, UINT64_MAX, &w->size_bytes) &&
+        take_number(in, UINT64_MAX, &w->max_bytes);
 
     for (size_t i = 0; ok && i < 6; i++) {
         ok = take_number(in, UINT32_MAX, &s[i]);
@@ -227,7 +211,7 @@ static bool take_forwards(struct slice *in, struct arena *a, struct lookup *w)
     }
     to = arena_alloc(a, (n + 1) * sizeof *to);
     for (size_t i = 0; i < n; i++) {
-        if (!take_bytes(in, &sent, 1) || sent > NEVER_SENT || !take_text(in, a, &to[i].name) ||
+        if (!take_raw(in, &sent, 1) || sent > NEVER_SENT || !take_text(in, a, &to[i].name) ||
             !take_text(in, a, &to[i].value) || !take_text(in, a, &to[i].same)) {
             return false;
         }
@@ -259,12 +243,12 @@ static bool take_targets(struct slice *in, struct arena *a, struct lookup *w)
 
 static bool take_lookup(struct slice in, struct arena *a, struct lookup *w, uint64_t *origin)
 {
-    struct slice *texts[] = {&w->repo,        &w->key,       &w->url,           &w->via,
-                             &w->accept,      &w->token_scope, &w->principal,
-                             &w->authorization, &w->content,   &w->held_by};
+    struct slice *texts[] = {&w->repo,    &w->key,         &w->url,       &w->via,
+                             &w->accept,  &w->token_scope, &w->principal, &w->authorization,
+                             &w->content, &w->held_by};
     uint8_t version;
 
-    if (!take_bytes(&in, &version, 1) || version != VERSION || !take_numbers(&in, w, origin)) {
+    if (!take_raw(&in, &version, 1) || version != VERSION || !take_numbers(&in, w, origin)) {
         return false;
     }
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
@@ -272,7 +256,7 @@ static bool take_lookup(struct slice in, struct arena *a, struct lookup *w, uint
             return false;
         }
     }
-    return take_bytes(&in, w->digest.b, DIGEST_BYTES) && take_sum(&in, &w->sum) &&
+    return take_raw(&in, w->digest.b, DIGEST_BYTES) && take_sum(&in, &w->sum) &&
            take_forwards(&in, a, w) && take_targets(&in, a, w) && in.n == 0 && w->repo.n != 0 &&
            w->key.n <= LOOKUP_KEY_MAX && w->url.n != 0;
 }

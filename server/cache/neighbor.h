@@ -19,8 +19,8 @@
  *
  * A mirror that is asked this way never asks a parent. It answers from what it has, or joins or
  * starts a request to the origin. It does not let such a request wait for a fetch that itself waits
- * for a parent. So requests of mirrors with different lists of members cannot wait for each other in
- * a ring.
+ * for a parent. So requests of mirrors with different lists of members cannot wait for each other
+ * in a ring.
  *
  * owns     as each part says
  * threads  the fetch thread, except for neighbor_text(), neighbor_lookup() and is_neighbors_field()

@@ -16,8 +16,8 @@
  * states.
  *
  * In a cluster a request goes to another mirror first (neighbor.h), whose response is the origin's.
- * Once one neighbor has failed, all later requests of the fetch go to the next one, and at last to the
- * origin.
+ * Once one neighbor has failed, all later requests of the fetch go to the next one, and at last to
+ * the origin.
  *
  * threads  the fetch thread; a range request's job runs on a pool thread, which touches `data` and
  *          the result of write_fetched_bytes()
@@ -53,7 +53,6 @@ struct range_request { /* one upstream request after the other, until its segmen
     const struct object *old;       /* borrowed during the first request: what is revalidated */
     const struct object *asked_old; /* `old` of the request under way */
     const struct neighbor *to;      /* whom the request under way asks; NULL: the origin */
-    bool elsewhere;                 /* that one cannot answer, or has broken off */
     uint64_t end;                   /* of the segment; LENGTH_UNKNOWN: to the end, wherever it is */
     uint64_t recv;                  /* next byte to come */
     uint64_t ask_end;               /* of the request under way; LENGTH_UNKNOWN: no Range */
@@ -311,7 +310,12 @@ static void leave_neighbor(struct fetch *f, const struct neighbor *n)
     }
 }
 
-/* What the origin is not told: the neighbor reads it in the lookup. */
+static bool has_left_neighbor(const struct range_request *fl)
+{
+    return fl->to != NULL && neighbor_now(fl->fetch) != fl->to;
+}
+
+/* The neighbor reads in the lookup what the origin reads in header fields. */
 static bool aim_at_neighbor(struct range_request *fl, struct origin_request_params *w,
                             struct http_field field[2])
 {
@@ -347,9 +351,9 @@ static bool aim_at_neighbor(struct range_request *fl, struct origin_request_para
     return fits;
 }
 
-/* True: *told is the origin's response, as the neighbor tells it. */
+/* True: *out is the head of the origin's response. */
 static bool hear_neighbor(struct range_request *fl, const struct origin_head *h,
-                          struct origin_head *told)
+                          struct origin_head *out)
 {
     struct fetch *f = fl->fetch;
     struct slice etag = origin_head_field(h, NEIGHBOR_ETAG_FIELD);
@@ -358,14 +362,14 @@ static bool hear_neighbor(struct range_request *fl, const struct origin_head *h,
                    ((h->status == 200 || h->status == 206) && same_validator(f, h));
 
     if (!follows ||
-        !slice_u64(slice_trim(origin_head_field(h, NEIGHBOR_SINCE_FIELD)), &f->told_s)) {
+        !slice_u64(slice_trim(origin_head_field(h, NEIGHBOR_SINCE_FIELD)), &f->age_here_s)) {
         return false;
     }
-    *told = *h;
-    told->url = url.p != NULL ? url : f->lookup.url;
-    told->why = origin_head_field(h, NEIGHBOR_WHY_FIELD);
+    *out = *h;
+    out->url = url.p != NULL ? url : f->lookup.url;
+    out->why = origin_head_field(h, NEIGHBOR_WHY_FIELD);
     if (f->state == FETCH_ASKING && etag_is_strong(slice_trim(etag))) {
-        f->told_etag = arena_copy(&f->arena, slice_trim(etag));
+        f->owner_etag = arena_copy(&f->arena, slice_trim(etag));
     }
     return true;
 }
@@ -534,7 +538,6 @@ static void range_request_elsewhere(struct range_request *fl)
         ask_elsewhere(fl);
     } else {
         fl->paused = false;
-        fl->elsewhere = true;
         end_request(fl);
         fl->rc = err_set(&fl->why, E_NETWORK, "the mirror that sent it is gone");
         continue_range_request(fl); /* may free it */
@@ -797,8 +800,8 @@ static void try_again(struct range_request *fl)
     struct fetch *f = fl->fetch;
     uint64_t ms = BACKOFF_MIN_MS;
 
-    fl->detour = true;                    /* what a signature opened closes after its time */
-    if (fl->elsewhere) { /* a neighbor broke off: another one has not been tried yet */
+    fl->detour = true;           /* what a signature opened closes after its time */
+    if (has_left_neighbor(fl)) { /* a neighbor broke off: another one has not been tried yet */
         prepare_next_try(fl);
         timer_in(fl, 0);
         return;
@@ -904,16 +907,16 @@ static int on_range_request_head(void *arg, const struct origin_head *h)
     struct range_request *fl = arg;
     struct fetch *f = fetch_hold(fl->fetch);
     bool asking = f->state == FETCH_ASKING;
-    struct origin_head told;
+    struct origin_head origins;
     int rc;
 
-    f->told_s = fl->to == NULL ? 0 : f->told_s;
-    if (fl->to != NULL && !hear_neighbor(fl, h, &told)) {
-        fl->elsewhere = true;
+    f->age_here_s = fl->to == NULL ? 0 : f->age_here_s;
+    if (fl->to != NULL && !hear_neighbor(fl, h, &origins)) {
+        leave_neighbor(f, fl->to);
         fetch_release(&f);
         return E_CANCELLED;
     }
-    h = fl->to != NULL ? &told : h;
+    h = fl->to != NULL ? &origins : h;
     fl->headed = h->status == 200 || h->status == 206;
     rc = asking ? join_first(fl, h) : join_later(fl, h);
     if (asking && rc == 0 && fl->no != NULL) { /* else it may be gone by now */
@@ -962,7 +965,6 @@ static int on_range_request_body(void *arg, struct slice bytes)
 /* The neighbor had no response of the origin's. */
 static void ask_elsewhere(struct range_request *fl)
 {
-    leave_neighbor(fl->fetch, fl->to);
     fl->old = fl->asked_old;
     if (!fl->resting) { /* range_request_wake() has it asked */
         send_range_request(fl);
@@ -984,9 +986,8 @@ static void on_range_request_done(void *arg, int rc, const struct err *why)
     if (broke) {
         f->cache->neighbors->failed(f->cache->neighbors_arg, fl->to->origin);
         leave_neighbor(f, fl->to);
-        fl->elsewhere = true;
     }
-    if (fl->elsewhere && !fl->headed && fl->no == NULL) {
+    if (has_left_neighbor(fl) && !fl->headed && fl->no == NULL) {
         ask_elsewhere(fl);
     } else if (fl->no != NULL) {
         evtimer_del(fl->timer);
@@ -1059,7 +1060,6 @@ static void send_range_request(struct range_request *fl)
 
     w.nfields = forwarded(&f->lookup, forward);
     fl->to = neighbor_now(f);
-    fl->elsewhere = false;
     fl->rc = 0;
     fl->headed = false;
     fl->straight = fl->to == NULL && !asking && !fl->detour && f->led_to.p != NULL;

@@ -100,9 +100,9 @@ static void renew(struct cache_entry *n, struct fetch *f, const struct origin_he
     struct freshness fresh;
 
     object_renew(o, h, &n->old->arena);
-    freshness_read(h->fields, h->nfields, fetch_lookup(f), fetch_told_unix_s(f),
+    freshness_read(h->fields, h->nfields, fetch_lookup(f), fetch_confirmed_unix_s(f),
                    n->cache->set.default_ttl_s, &fresh);
-    o->validated_unix_s = fetch_told_unix_s(f);
+    o->validated_unix_s = fetch_confirmed_unix_s(f);
     o->origin = origin_identity(fetch_lookup(f)->origin);
     o->age_s = fresh.age_s;
     o->fresh_until_unix_s = fresh.fresh_until_unix_s;

@@ -42,8 +42,8 @@ struct cluster {
     struct origin *origin;  /* the same bucket, for the cache */
     struct tree_content *trees;
     struct members *members;
-    struct poker *poker; /* NULL: there is no secret */
-    struct relay *relay; /* NULL: there is no secret, or no address */
+    struct poker *poker;   /* NULL: there is no secret */
+    struct relay *relay;   /* NULL: there is no secret, or no address */
     struct owners *owners; /* or NULL */
     struct cluster_sequencer *sequencer;
     struct blob_source blob_source;
@@ -704,7 +704,8 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
                    ? relay_open(set->secret, c->node, c->members)
                    : NULL;
     if (set->secret != NULL) {
-        c->owners = owners_open(c->members, c->node, set->address != NULL, set->secret);
+        c->owners =
+            owners_open(c->members, c->node, set->address != NULL ? set->weight : 0, set->secret);
     }
     c->keeper = thread_start("keeper", run_keeper, c);
     c->keeps = true;

@@ -1,5 +1,6 @@
 #include "server/cluster/owners.h"
 
+#include <math.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ struct peer {
 struct owners {
     struct members *members;
     const char *node;
-    bool reachable;
+    uint32_t weight; /* 0: others cannot ask this mirror */
     char *secret;
     struct lock lock; /* LOCK_OWNERS; guards what follows */
     struct peer peer[MEMBERS_MAX];
@@ -40,7 +41,8 @@ struct owners {
 
 /* --- ranks --- */
 
-static uint64_t score(const char *node, struct slice key)
+/* A mirror of twice the weight has twice as many keys. */
+static double score(const char *node, uint32_t weight, struct slice key)
 {
     struct sha256 h;
     uint8_t d[SHA256_BYTES];
@@ -50,12 +52,12 @@ static uint64_t score(const char *node, struct slice key)
     sha256_add(&h, key.p, key.n);
     sha256_so_far(&h, d);
     sha256_fini(&h);
-    return be_get(d, 8);
+    return weight / -log((double)((be_get(d, 8) >> 11) + 1) / 9007199254740994.0); /* 2^53 + 2 */
 }
 
 struct ranked {
     const struct member *member;
-    uint64_t score;
+    double score;
 };
 
 /* The two highest of n, in order. */
@@ -63,7 +65,7 @@ static void rank(const struct member *m, size_t n, struct slice key, struct rank
 {
     top[0] = top[1] = (struct ranked){NULL, 0};
     for (size_t i = 0; i < n; i++) {
-        struct ranked r = {&m[i], score(m[i].node, key)};
+        struct ranked r = {&m[i], score(m[i].node, m[i].weight, key)};
         if (top[0].member == NULL || r.score > top[0].score) {
             top[1] = top[0];
             top[0] = r;
@@ -139,7 +141,8 @@ static size_t askable(struct owners *o, struct member out[MEMBERS_MAX])
     lock_take(&o->lock);
     for (size_t i = 0; i < n; i++) {
         const struct peer *p = peer_find(o, out[i].node);
-        if (out[i].address[0] != '\0' && (p == NULL || now_ms >= p->rests_until_ms)) {
+        if (out[i].state == MEMBER_READY && out[i].address[0] != '\0' &&
+            (p == NULL || now_ms >= p->rests_until_ms)) {
             out[kept++] = out[i];
         }
     }
@@ -147,7 +150,8 @@ static size_t askable(struct owners *o, struct member out[MEMBERS_MAX])
     return kept;
 }
 
-static unsigned add(struct owners *o, const struct member *m, bool sibling, struct neighbor *out)
+static unsigned add_neighbor(struct owners *o, const struct member *m, bool sibling,
+                             struct neighbor *out)
 {
     struct peer *p;
 
@@ -166,7 +170,7 @@ static unsigned choose(void *arg, struct slice row_key, bool sibling,
     struct owners *o = arg;
     struct member other[MEMBERS_MAX];
     size_t n = askable(o, other);
-    uint64_t mine = o->reachable ? score(o->node, row_key) : 0;
+    double mine = o->weight != 0 ? score(o->node, o->weight, row_key) : 0;
     struct ranked top[2];
     unsigned count = 0;
 
@@ -175,11 +179,11 @@ static unsigned choose(void *arg, struct slice row_key, bool sibling,
         return 0;
     }
     if (sibling || mine > top[0].score) {
-        return add(o, top[0].member, true, out);
+        return add_neighbor(o, top[0].member, true, out);
     }
-    count += add(o, top[0].member, false, &out[count]);
+    count += add_neighbor(o, top[0].member, false, &out[count]);
     if (top[1].member != NULL && top[1].score > mine) {
-        count += add(o, top[1].member, false, &out[count]);
+        count += add_neighbor(o, top[1].member, false, &out[count]);
     }
     return count;
 }
@@ -211,7 +215,7 @@ static bool is_alive(void *arg, const struct origin *origin)
     return alive;
 }
 
-static void failed(void *arg, const struct origin *origin)
+static void let_rest_now(void *arg, const struct origin *origin)
 {
     struct owners *o = arg;
     struct peer *p;
@@ -224,14 +228,14 @@ static void failed(void *arg, const struct origin *origin)
     lock_drop(&o->lock);
 }
 
-static void sign(void *arg, struct slice text, char out[NEIGHBOR_SIGNATURE_ROOM])
+static void sign_lookup(void *arg, struct slice text, char out[NEIGHBOR_SIGNATURE_ROOM])
 {
     const struct owners *o = arg;
 
     signature_make(o->secret, PURPOSE, text, out);
 }
 
-const struct neighbor_ops owners_ops = {choose, is_alive, failed, sign};
+const struct neighbor_ops owners_ops = {choose, is_alive, let_rest_now, sign_lookup};
 
 bool owners_signed(const struct owners *o, struct slice text, struct slice signature)
 {
@@ -240,12 +244,12 @@ bool owners_signed(const struct owners *o, struct slice text, struct slice signa
 
 /* --- open and close --- */
 
-struct owners *owners_open(struct members *m, const char *node, bool reachable, const char *secret)
+struct owners *owners_open(struct members *m, const char *node, uint32_t weight, const char *secret)
 {
     struct owners *o = NEW(struct owners);
 
-    *o = (struct owners){
-        .members = m, .node = node, .reachable = reachable, .secret = mem_strdup(secret)};
+    *o =
+        (struct owners){.members = m, .node = node, .weight = weight, .secret = mem_strdup(secret)};
     lock_init(&o->lock, LOCK_OWNERS);
     return o;
 }

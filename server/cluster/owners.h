@@ -1,10 +1,10 @@
 /* owners.h - which mirror of the cluster fetches an object from its origin (cache/neighbor.h).
  *
- * The owner of a key is the mirror with the highest SHA-256 of node and key (rendezvous hashing), of
- * those that are alive and can be reached. When a mirror comes or goes, only the keys that it owns
- * change their owner. All mirrors find the same owner if they have the same list of members. If the
- * lists differ for a moment, an object may be fetched twice, and no request waits for another one in
- * a ring.
+ * The owner of a key is the mirror with the highest SHA-256 of node and key (rendezvous hashing),
+ * of those that are alive and can be reached. When a mirror comes or goes, only the keys that it
+ * owns change their owner. All mirrors find the same owner if they have the same list of members.
+ * If the lists differ for a moment, an object may be fetched twice, and no request waits for
+ * another one in a ring.
  *
  *   this mirror is the owner     it asks the next in rank for what that one has: it was the owner
  *                                before this mirror came
@@ -23,10 +23,10 @@ enum { OWNER_REST_MS = 10000 };
 
 struct owners;
 
-/* reachable: others can ask this mirror. */
-struct owners *owners_open(struct members *m, const char *node, bool reachable,
+/* weight: as it is announced; 0: others cannot ask this mirror. */
+struct owners *owners_open(struct members *m, const char *node, uint32_t weight,
                            const char *secret); /* which is copied */
-void owners_close(struct owners **op); /* NULL is fine */
+void owners_close(struct owners **op);          /* NULL is fine */
 
 extern const struct neighbor_ops owners_ops; /* arg: the owners */
 

@@ -18,8 +18,8 @@ void signature_make(const char *secret, const char *purpose, struct slice text,
     buf_str(&b, purpose);
     buf_byte(&b, ' ');
     buf_adds(&b, text);
-    CHECK(b.rc == 0 && HMAC(EVP_sha256(), secret, (int)strlen(secret),
-                            (const unsigned char *)b.p, b.n, d.b, &n) != NULL);
+    CHECK(b.rc == 0 && HMAC(EVP_sha256(), secret, (int)strlen(secret), (const unsigned char *)b.p,
+                            b.n, d.b, &n) != NULL);
     digest_format(&d, out);
     buf_free(&b);
 }

@@ -702,8 +702,7 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
                                       "the transfer ended after %" PRIu64 " of %" PRIu64 " bytes",
                                       x->got_bytes, x->due_bytes),
                               &x->why);
-    } else if (rc == E_NETWORK && !x->head_given && !x->want.once &&
-               x->tries + 1 < TRIES) {
+    } else if (rc == E_NETWORK && !x->head_given && !x->want.once && x->tries + 1 < TRIES) {
         uint64_t ms = (uint64_t)BACKOFF_MS << x->tries;
         x->origin_client->seed =
             x->origin_client->seed * 6364136223846793005u + 1442695040888963407u;

@@ -15,7 +15,7 @@ static bool is_the_origins(const struct answer *a)
            !(a->status == 504 && a->why.code == E_NOTFOUND);
 }
 
-static void add(struct http_reply *r, struct arena *a, const char *name, struct slice value)
+static void add_opt(struct http_reply *r, struct arena *a, const char *name, struct slice value)
 {
     if (value.p != NULL) {
         reply_add(r, slice_str(name), arena_copy(a, value));
@@ -66,20 +66,20 @@ static struct cached_response *response_for_neighbor(struct request *c, struct a
     } else if (a->origin_etag.p != NULL) {
         h->valid.etag = arena_copy(&h->arena, a->origin_etag);
     }
-    add(&h->reply, &h->arena, "content-type", a->content_type);
-    add(&h->reply, &h->arena, "etag", a->origin_etag);
+    add_opt(&h->reply, &h->arena, "content-type", a->content_type);
+    add_opt(&h->reply, &h->arena, "etag", a->origin_etag);
     if (a->last_modified_s != 0) {
         httpdate_format(a->last_modified_s, date);
-        add(&h->reply, &h->arena, "last-modified", slice_str(date));
+        add_opt(&h->reply, &h->arena, "last-modified", slice_str(date));
     }
     if (a->digest_known) {
         char repr[64];
         digest_repr(&a->digest, repr);
-        add(&h->reply, &h->arena, "repr-digest", slice_str(repr));
+        add_opt(&h->reply, &h->arena, "repr-digest", slice_str(repr));
     }
     reply_add(&h->reply, SLICE("accept-ranges"), SLICE("bytes"));
-    add(&h->reply, &h->arena, NEIGHBOR_ETAG_FIELD, a->etag);
-    add(&h->reply, &h->arena, NEIGHBOR_URL_FIELD, a->url);
+    add_opt(&h->reply, &h->arena, NEIGHBOR_ETAG_FIELD, a->etag);
+    add_opt(&h->reply, &h->arena, NEIGHBOR_URL_FIELD, a->url);
     add_since(c, &h->reply, &h->arena, a);
     add_origins_fields(&h->reply, &h->arena, a);
     return h;
@@ -94,11 +94,11 @@ static void reply_no(struct request *c, const struct answer *a)
     r->status = a->status;
     if (is_the_origins(a)) {
         add_since(c, r, ar, a);
-        add(r, ar, NEIGHBOR_URL_FIELD, a->url);
+        add_opt(r, ar, NEIGHBOR_URL_FIELD, a->url);
         if (a->why.code != 0) {
-            add(r, ar, NEIGHBOR_WHY_FIELD, slice_str(a->why.text));
+            add_opt(r, ar, NEIGHBOR_WHY_FIELD, slice_str(a->why.text));
         }
-        add(r, ar, "content-type", a->content_type);
+        add_opt(r, ar, "content-type", a->content_type);
         add_origins_fields(r, ar, a);
     }
     if (a->retry_after_s != 0) {

@@ -397,7 +397,7 @@ void request_lookup(struct request *c, const struct lookup *w,
     c->answered = false;
     mine = *w;
     /* What the cluster's bucket has is brought here for everybody. */
-    mine.client = c->plan.kind == PLAN_BLOB   ? CLIENT_PROGRAM
+    mine.client = c->plan.kind == PLAN_BLOB ? CLIENT_PROGRAM
                   : w->asker == CLIENT_ASKS ? c->who.client
                                             : w->client;
     ask =

@@ -1,8 +1,6 @@
 """Objects of other origins in a cluster: one mirror fetches each of them, and the others have it from that one."""
 import concurrent.futures
 import hashlib
-import os
-import random
 import signal
 
 import pytest
@@ -14,22 +12,26 @@ MIB = 1 << 20
 FILES = 'repo "data" {{ protocol = "generic" origin = "{}/" rule \'^/keep/\' {{ class = immutable }} }}'
 
 
-@pytest.fixture
+pytestmark = pytest.mark.xdist_group("owners")  # mirrors need ten seconds to know of each other: once for all
+
+
+@pytest.fixture(scope="module")
 def bucket():
     with Bucket() as b:
         yield b
 
 
-@pytest.fixture
-def start(mirrord, bucket, origin, tmp_path):
+@pytest.fixture(scope="module")
+def start(shared_mirrord, bucket, shared_origin, tmp_path_factory):
     """start() starts a mirror of the cluster, in front of the origin."""
-    keys, secret = bucket.keys_file(tmp_path), tmp_path / "cluster.secret"
+    folder = tmp_path_factory.mktemp("cluster")
+    keys, secret = bucket.keys_file(folder), folder / "cluster.secret"
     secret.write_text("a secret of this cluster\n")
     secret.chmod(0o600)
 
     def one(conf="", more="", **kw):
         port = free_port()
-        return mirrord(f'''{FILES.format(origin.url)} {conf}
+        return shared_mirrord(f'''{FILES.format(shared_origin.url)} {conf}
             listen "127.0.0.1:{port}" {{ }}
             cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms"
                                       secret = "file:{secret}" address = "http://127.0.0.1:{port}" {more} }}''', **kw)
@@ -43,11 +45,16 @@ def know(bucket, count):
     until(lambda: bucket.counts.get(("PUT", "node"), 0) >= beats + 2 * count)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def three(start, bucket):
     nodes = [start() for _ in range(3)]
     know(bucket, 3)
     return nodes
+
+
+@pytest.fixture
+def origin(shared_origin):
+    return shared_origin
 
 
 def digest(data):
@@ -68,3 +75,110 @@ def test_a_cold_object_is_fetched_once(three, origin):
         assert {digest(g.body) for g in got} == {sha(origin, path)}
         assert len({g.headers["etag"] for g in got}) == 1
         assert (thing.bytes, thing.requests) == (size, 1) if size < 4 * MIB else thing.bytes == size
+
+
+def test_expiry_and_absence_are_asked_for_once(three, origin):
+    """An object that is fresh for a second, and one that is not there: however many mirrors are asked."""
+    thing = origin.put("/changes", size=1000, fields="cache-control: max-age=2")
+    for m in three * 3:
+        assert m.get("/data/changes").status == 200
+    assert thing.requests <= 2
+    until(lambda: int(three[0].get("/data/changes").headers.get("age", "0")) < 2 and thing.requests >= 2)
+    asked = thing.requests
+    for m in three * 5:
+        got = m.get("/data/changes")
+        assert got.status == 200 and int(got.headers.get("age", "0")) <= 3
+    assert thing.requests <= asked + 3, "each mirror asks for itself"
+    absent = origin.put("/absent", status=404, words="no such thing")
+    for m in three * 3:
+        assert m.get("/data/absent").status == 404
+    assert absent.requests == 1
+
+
+@pytest.mark.parametrize("etag", ["strong", "weak", "none"])
+def test_all_mirrors_send_the_same_etag(three, origin, etag):
+    path = f"/file-{etag}"
+    thing = origin.put(path, size=3 * MIB, etag=etag)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        got = list(pool.map(lambda m: m.get(f"/data{path}"), three))
+    assert len({g.headers["etag"] for g in got}) == 1 and {digest(g.body) for g in got} == {sha(origin, path)}
+    assert thing.bytes == 3 * MIB
+    for m in three:
+        part = m.get(f"/data{path}", headers={"range": "bytes=100-199", "if-range": got[0].headers["etag"]})
+        assert part.status == 206 and part.body == origin.bytes_of(path, 100, 200)
+    assert thing.bytes == 3 * MIB
+
+
+def test_ranges_and_heads(three, origin):
+    thing = origin.put("/keep/big", size=40 * MIB)
+    for m in three:
+        head = m.get("/data/keep/big", method="HEAD")
+        assert head.status == 200 and head.headers["content-length"] == str(40 * MIB)
+    for i, m in enumerate(three * 2):
+        first = (30 - 3 * i) * MIB
+        got = m.get("/data/keep/big", headers={"range": f"bytes={first}-{first + 999}"})
+        assert got.status == 206 and got.body == origin.bytes_of("/keep/big", first, first + 1000)
+    for m in three:
+        assert digest(m.get("/data/keep/big").body) == sha(origin, "/keep/big")
+    assert thing.bytes == 40 * MIB
+
+
+def test_what_an_origin_says_no_with(three, origin):
+    """The words and the status of its refusals; and why there is nothing when it fails."""
+    origin.put("/forbidden", status=403, words="not you")
+    origin.put("/broken", no_head=True)
+    for m in three:
+        got = m.get("/data/forbidden")
+        assert got.status == 403 and b"not you" in got.body
+        got = m.get("/data/broken")
+        assert got.status in (502, 504) and b"origin" in got.body, got.body
+
+
+def test_strangers_are_refused(three, origin):
+    thing = origin.put("/keep/x", size=10)
+    m = three[0]
+    assert m.get("/-/cluster/object").status == 403
+    assert m.get("/-/cluster/object", headers={"mirrord-lookup": "AQ==", "mirrord-signature": "0" * 64}).status == 403
+    assert m.get("/-/cluster/object", method="POST", data=b"x").status == 404
+    assert thing.requests == 0
+
+
+# --- mirrors that come and go: the last tests of the file ---
+
+def test_a_mirror_that_joins_has_it_from_the_others(start, bucket, three, origin):
+    things = {f"/keep/joins/{i}": origin.put(f"/keep/joins/{i}", size=100_000) for i in range(40)}
+    for path in things:
+        for m in three:
+            assert m.get(f"/data{path}").status == 200
+    fourth = start()
+    know(bucket, 4)
+    for path in things:
+        assert digest(fourth.get(f"/data{path}").body) == sha(origin, path)
+    assert {t.requests for t in things.values()} == {1}
+    fourth.stop()
+    know(bucket, 3)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_owner_that_dies(three, bucket, origin, how):
+    """While it sends: its readers get the right bytes, and the origin gives again what was lost with it at most."""
+    size, path = 60 * MIB, f"/keep/dies-{how}"
+    thing = origin.put(path, size=size, hold_at=20 * MIB)
+    before = {m: m.upstream_requests() for m in three}
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        got = {m: pool.submit(m.get, f"/data{path}") for m in three}
+        until(lambda: thing.bytes >= 20 * MIB and any(m.upstream_requests() > before[m] for m in three))
+        owner = next(m for m in three if m.upstream_requests() > before[m])
+        owner.child.send_signal(how)
+        thing.go.set()
+        try:
+            for m in three:
+                if m is not owner:
+                    assert digest(got[m].result().body) == sha(origin, path)
+            assert thing.bytes <= 2 * size
+        finally:
+            owner.child.send_signal(signal.SIGCONT)
+            if how == signal.SIGKILL:
+                owner.kill()
+                owner.start()
+    know(bucket, 3)

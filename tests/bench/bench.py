@@ -5,7 +5,8 @@ As root it works in a network namespace of its own whose loopback uses cubic. Ra
 request and per GB are the stable figures, and the ratios are theirs: nginx's CPU over ours, so more than 1 is better.
 
   BENCH_QUICK=1      few short runs a row, a smaller large file, fewer idle connections
-  BENCH_ONLY=agent   one section, or several with commas: idle, hits, logs, cold, hub, agent, swarm, fair, sync, million
+  BENCH_ONLY=agent   one section, or several with commas: idle, hits, logs, cold, hub, agent, swarm, fair, sync, million,
+                     cluster; BENCH_BEFORE=DIR adds another build to its hits
   --build DIR        programs under test        --docs FILE    write the tables there too
 """
 import argparse
@@ -24,6 +25,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import agent  # noqa: E402
+import cluster  # noqa: E402
 import fair  # noqa: E402
 import hub  # noqa: E402
 import peers  # noqa: E402
@@ -40,9 +42,9 @@ HERD = ("256m", 256 << 20)
 IDLE = 1000 if QUICK else 10000
 SECTIONS = {"idle": "Idle connections", "hits": "Hits", "logs": "Hits with an access log", "cold": "Cold", "hub": "Hugging Face Hub",
             "agent": "trainagent", "swarm": "Nodes that share a file", "fair": "One client beside a greedy one", "sync": "Sync",
-            "million": "Sync of a million entries"}
+            "million": "Sync of a million entries", "cluster": "Several mirrors over one bucket"}
 TOOLS = {"hub": ["nginx", "h2load", "taskset", "curl"], "agent": ["curl", "taskset"], "swarm": ["ip", "tc"], "fair": ["taskset"], "sync": ["rsync"],
-         "million": ["rsync"]}
+         "million": ["rsync"], "cluster": ["wrk", "taskset"]}
 WEB_TOOLS = ["nginx", "h2o", "wrk", "h2load", "taskset", "curl"]
 NAMES = {"h1": "HTTP/1.1", "h2": "HTTP/2, TLS", "h2c": "HTTP/2, clear"}
 
@@ -110,6 +112,8 @@ def measure(folder, build, only):
         parts["sync"] = sync.table(folder, build, RUNS, QUICK)
     if "million" in only and not QUICK:
         parts["million"] = sync.million(folder, build)
+    if "cluster" in only:
+        parts["cluster"] = cluster.table(folder, build, QUICK)
     runs = {"hub": hub.RUNS, "swarm": swarm.RUNS}
     return {name: f"### {SECTIONS[name]}\n\n{heading(runs.get(name, RUNS))}\n{text}\n" for name, text in parts.items()}
 

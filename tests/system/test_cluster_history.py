@@ -22,7 +22,7 @@ from harness.bucket import Bucket, Fault
 from harness.mirrord import BUILD, SLOW, free_port, until
 from harness.netns import Net
 
-PUBLISHES = int(os.environ.get("MIRROR_PUBLISHES", "100"))
+PUBLISHES = int(os.environ.get("MIRROR_PUBLISHES", "2000" if os.environ.get("MIRROR_HEAVY") else "100"))
 MIRRORS = int(os.environ.get("MIRROR_MIRRORS", "3"))
 STALE_S = 4
 NOT_THE_PROBE = "(?!probe/)"

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from harness.balancer import Balancer
 from harness.bucket import Bucket
 from harness.curl import curl
 from harness.mirrord import BUILD, ROOT, SLOW, certificate, free_port, until
@@ -99,26 +100,9 @@ def test_the_mirrors_of_a_cluster(tmp_path):
 
 @pytest.fixture
 def balancer(client, tmp_path):
-    """balancer(ports) is the example before mirrors on these ports, and its own: HAProxy in the foreground."""
-    children = []
-
-    def start(ports):
-        cert, key = certificate(tmp_path)
-        pem, conf, port = tmp_path / "mirror.pem", tmp_path / "haproxy.cfg", free_port()
-        pem.write_text(cert.read_text() + key.read_text())
-        text = (EXAMPLES / "cluster/haproxy.cfg").read_text()
-        text = text.replace("bind :443", f"bind 127.0.0.1:{port}").replace("/etc/haproxy/mirror.pem", str(pem))
-        for number in (1, 2, 3):
-            line = f"    server m{number} 192.0.2.1{number}:8080\n"
-            assert text.count(line) == 2
-            text = text.replace(line, line.replace(f"192.0.2.1{number}:8080", f"127.0.0.1:{ports[number - 1]}") if number <= len(ports) else "")
-        conf.write_text(text)
-        children.append(subprocess.Popen([client("haproxy"), "-db", "-f", conf], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        return port, cert
-    yield start
-    for child in children:
-        child.terminate()
-        child.wait()
+    """balancer(ports) is the example before mirrors on these ports, and its own."""
+    with Balancer(client("haproxy"), tmp_path) as b:
+        yield b.start
 
 
 def test_a_balancers_configuration(client, tmp_path):

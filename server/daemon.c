@@ -45,7 +45,7 @@ static int make_room_on_disk(void *arg, uint64_t need_bytes)
     return cache_make_room(arg, need_bytes, NULL);
 }
 
-enum { COLLECT_GRACE_S = 3600, CONTENT_THREADS = 16 };
+enum { COLLECT_GRACE_S = 3600, CONTENT_THREADS = 16, SYNC_STOP_MS = 3000 };
 
 static void on_published(void *arg, struct slice repo)
 {
@@ -102,6 +102,7 @@ int daemon_set_sync(struct daemon *d, const struct repo_set *rs, struct err *e)
 static struct sync *open_sync(struct daemon *d)
 {
     struct run_world w = {.store = d->store,
+                          .claims = d->cluster != NULL ? cluster_claims(d->cluster) : NULL,
                           .disk = d->disk,
                           .on_published = on_published,
                           .collect = collect_for_sync,
@@ -147,6 +148,10 @@ static void on_cluster_row(void *arg, enum table t, struct slice key)
     case TABLE_NOTE:
     case TABLE_MOVED:
         repos_changed(d->repos, slice_cut(&key, '\0'));
+        break;
+    case TABLE_CLAIM:
+    case TABLE_RUN:
+        sync_rows_changed(d->sync);
         break;
     case TABLES:
         on_entry_end(d);
@@ -393,6 +398,9 @@ void daemon_close(struct daemon **dp)
         return;
     }
     *dp = NULL;
+    if (d->cluster != NULL) {
+        sync_stop(d->sync, SYNC_STOP_MS); /* so another mirror can go on with them at once */
+    }
     cluster_stop(d->cluster); /* who waits for the bucket hears that we end */
     control_close(&d->control);
     prefetches_close(&d->prefetches);

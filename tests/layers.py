@@ -116,7 +116,11 @@ ARROWS = {
         "server/store/tree.h",  # rows, heads, entries
         "server/http/body_memory.h",  # what gatherings hold counts
     },
-    "server/sync": COMMON | REPO | {"server/store", "server/fetch"},
+    "server/sync": COMMON | REPO | {
+        "server/cluster/claim.h",  # one mirror of a cluster runs a sync
+        "server/store",
+        "server/fetch",
+    },
     "server/sync/rsync": COMMON | {
         "server/sync",   # engine.h: what the pipeline asks
         "server/store",  # blobs that a delta begins from

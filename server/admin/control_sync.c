@@ -21,6 +21,7 @@ static void report_members(struct buf *out, const struct run_report *r)
     jwrite_u64(out, "started_unix_s", r->started_unix_s);
     jwrite_u64(out, "ended_unix_s", r->ended_unix_s);
     jwrite_str(out, "upstream", r->upstream);
+    jwrite_str(out, "mirror", r->mirror);
     jwrite_str(out, "why", r->why);
     jwrite_u64(out, "attempts", r->attempts);
     jwrite_u64(out, "tries", r->tries);
@@ -59,6 +60,7 @@ static void view_members(struct buf *out, const struct sync_view *v)
     jwrite_str(out, "upstream", v->upstream);
     jwrite_str(out, "schedule", v->schedule);
     jwrite_bool(out, "running", v->running);
+    jwrite_bool(out, "elsewhere", v->elsewhere);
     jwrite_bool(out, "paused", v->paused);
     jwrite_u64(out, "held_seq", v->held_seq);
     jwrite_bool(out, "hold", v->hold);

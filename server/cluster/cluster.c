@@ -45,6 +45,7 @@ struct cluster {
     struct poker *poker;   /* NULL: there is no secret */
     struct relay *relay;   /* NULL: there is no secret, or no address */
     struct owners *owners; /* or NULL */
+    struct claims *claims;
     struct cluster_sequencer *sequencer;
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
@@ -656,8 +657,11 @@ static int open_origin(struct cluster *c, struct err *e)
 
 static struct members *open_members(struct cluster *c)
 {
-    struct members_settings set = {
-        .bucket = c->bucket, .boot = random_u64(), .applied = on_applied_asked, .arg = c};
+    struct members_settings set = {.bucket = c->bucket,
+                                   .boot = random_u64(),
+                                   .gone_s = c->set.takeover_s,
+                                   .applied = on_applied_asked,
+                                   .arg = c};
 
     snprintf(set.self.node, sizeof set.self.node, "%s", c->node);
     snprintf(set.self.address, sizeof set.self.address, "%s",
@@ -707,6 +711,7 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
         c->owners =
             owners_open(c->members, c->node, set->address != NULL ? set->weight : 0, set->secret);
     }
+    c->claims = claims_open(s, c->members, c->node, set->address != NULL ? set->address : c->node);
     c->keeper = thread_start("keeper", run_keeper, c);
     c->keeps = true;
     c->checker = thread_start("cluster-check", run_checker, c);
@@ -812,6 +817,7 @@ void cluster_close(struct cluster **cp)
     if (c == NULL) {
         return;
     }
+    claims_close(&c->claims);
     sequencer_free(&c->sequencer);
     relay_close(&c->relay);
     poker_close(&c->poker);
@@ -939,4 +945,9 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
 bool cluster_is_fresh(struct cluster *c)
 {
     return clock_boot_ms() - sequencer_confirmed_ms(c->sequencer) <= c->set.stale_after_ms;
+}
+
+struct claims *cluster_claims(struct cluster *c)
+{
+    return c->claims;
 }

@@ -29,6 +29,7 @@
 #define SERVER_CLUSTER_CLUSTER_H
 
 #include "server/cache/lookup.h"
+#include "server/cluster/claim.h"
 #include "server/cluster/member.h"
 #include "server/cluster/collect.h"
 #include "server/cluster/owners.h"
@@ -48,7 +49,8 @@ struct cluster_settings {
     uint32_t collect_s; /* as in struct collect_settings */
     uint32_t collect_delay_s;
     uint32_t orphan_age_s;
-    uint32_t weight; /* of this mirror, relative to the others */
+    uint32_t weight;     /* of this mirror, relative to the others */
+    uint32_t takeover_s; /* of claims: how long their holder must be silent */
 };
 
 struct cluster;
@@ -139,5 +141,7 @@ MUST_USE int cluster_collect(struct cluster *c, bool dry, collect_progress *prog
                              struct collect_report *out, struct err *e);
 /* Whether rights may be judged: the log was confirmed within stale_after. */
 bool cluster_is_fresh(struct cluster *c);
+/* What only one of the mirrors may do at a time. Until cluster_close(). */
+struct claims *cluster_claims(struct cluster *c);
 
 #endif

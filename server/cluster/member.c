@@ -18,7 +18,8 @@ enum {
     LISTED_MAX = 10000,
     LOST_S = 24 * 3600,
     BOOT_ROOM = 17,
-    CLONE_CHANGES = 2
+    CLONE_CHANGES = 2,
+    HEARD_MAX = 4 * MEMBERS_MAX, /* of more, those that are silent longest are forgotten */
 };
 
 /* What the object of this node says, if another boot wrote it. */
@@ -28,6 +29,11 @@ struct foreign {
     uint64_t since_ms; /* so it has been, for us */
     unsigned changes;
     char address[MEMBER_ADDRESS_ROOM];
+};
+
+struct heard { /* a node, alive or not */
+    char node[MEMBER_ID_ROOM];
+    uint64_t unix_s; /* when it was last heard of, by the bucket's clock */
 };
 
 struct members {
@@ -50,6 +56,8 @@ struct members {
         uint64_t seen_ms; /* its latest announcement, by our clock */
     } recent[2 * MEMBERS_MAX];
     size_t recent_count;
+    struct heard heard[HEARD_MAX];
+    uint64_t listed_unix_s; /* when the list was last read, by the bucket's clock; 0: never */
 };
 
 static void key_of_node(const char *node, char key[BUCKET_KEY_ROOM])
@@ -223,11 +231,42 @@ struct roll { /* one reading of the list */
     size_t count;
 };
 
+/* Under the lock: the node's place, or the place of the one that has been silent for longest. */
+static struct heard *place_of(struct members *m, const char *node)
+{
+    struct heard *oldest = &m->heard[0];
+
+    for (size_t i = 0; i < HEARD_MAX; i++) {
+        struct heard *h = &m->heard[i];
+        if (strcmp(h->node, node) == 0) {
+            return h;
+        }
+        oldest = h->unix_s < oldest->unix_s ? h : oldest;
+    }
+    return oldest;
+}
+
+static void note_heard(struct members *m, const char *node, uint64_t unix_s)
+{
+    struct heard *h;
+
+    lock_take(&m->lock);
+    h = place_of(m, node);
+    if (strcmp(h->node, node) != 0 || h->unix_s < unix_s) {
+        snprintf(h->node, sizeof h->node, "%s", node);
+        h->unix_s = unix_s;
+    }
+    lock_drop(&m->lock);
+}
+
 static int on_listed_node(void *arg, const struct bucket_key *k)
 {
     struct roll *r = arg;
     const char *node = k->key + strlen(PREFIX);
 
+    if (strlen(node) < MEMBER_ID_ROOM) {
+        note_heard(r->m, node, k->modified_unix_s);
+    }
     if (k->modified_unix_s + LOST_S < r->now_unix_s) {
         snprintf(r->lost, sizeof r->lost, "%s", k->key);
     }
@@ -328,6 +367,7 @@ static int read_others(struct members *m, struct err *e)
         memcpy(m->other, r->seen, kept * sizeof m->other[0]);
         m->count = kept;
         note_recent(m, r->seen, kept);
+        m->listed_unix_s = r->now_unix_s;
         lock_drop(&m->lock);
     }
     free(r);
@@ -370,6 +410,7 @@ struct members *members_open(const struct members_settings *set)
     m->set = *set;
     m->set.beat_ms = set->beat_ms != 0 ? set->beat_ms : MEMBER_BEAT_MS;
     m->set.self.weight = (uint32_t)max_u64(set->self.weight, 1);
+    m->set.gone_s = set->gone_s != 0 ? set->gone_s : MEMBER_GONE_S;
     lock_init(&m->lock, LOCK_MEMBERS);
     cond_init(&m->wake);
     m->thread = thread_start("members", run_members, m);
@@ -483,4 +524,21 @@ enum member_presence members_find(struct members *m, struct slice digits, struct
     }
     lock_drop(&m->lock);
     return found;
+}
+
+bool members_is_gone(struct members *m, const char *node)
+{
+    struct heard *h;
+    bool gone = false;
+
+    lock_take(&m->lock);
+    h = place_of(m, node);
+    if (strcmp(h->node, node) == 0) {
+        gone = m->listed_unix_s >= h->unix_s + m->set.gone_s;
+    } else if (m->listed_unix_s != 0) {
+        snprintf(h->node, sizeof h->node, "%s", node);
+        h->unix_s = m->listed_unix_s;
+    }
+    lock_drop(&m->lock);
+    return gone;
 }

@@ -28,6 +28,7 @@
 enum {
     MEMBER_BEAT_MS = 5000,
     MEMBER_DEAD_S = 20,
+    MEMBER_GONE_S = 60,
     MEMBER_ID_ROOM = 33, /* hex */
     MEMBER_ADDRESS_ROOM = 128,
     MEMBER_WEIGHT_MAX = 1000,
@@ -63,6 +64,7 @@ struct members_settings {
     struct member self; /* node, address, version, weight; it begins as MEMBER_JOINING */
     uint64_t boot;      /* random, of each start */
     uint64_t beat_ms;   /* 0: MEMBER_BEAT_MS */
+    uint64_t gone_s;    /* 0: MEMBER_GONE_S */
     uint64_t (*applied)(void *arg);
     void *arg;
 };
@@ -86,5 +88,8 @@ const char *member_state_name(enum member_state state);
 enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };
 /* The other node whose id begins with these digits, of those that were alive a moment ago. */
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out);
+/* Whether this node has been silent for gone_s, by the bucket's clock. False as long as that is not
+ * known: a node that is not in the list counts as heard of when it is first asked about. */
+bool members_is_gone(struct members *m, const char *node);
 
 #endif

@@ -122,6 +122,9 @@ int ctl_sync_show(struct ctl *c, struct err *e)
         next = get_u64(ok, "next_unix_s");
         if (get_bool(ok, "running")) {
             tell_running(c, last);
+        } else if (get_bool(ok, "elsewhere")) {
+            say(c, "run %" PRIu64 " is under way on the mirror %s\n", get_u64(last, "run"),
+                get_str(last, "mirror"));
         } else if (next != 0) {
             span_format((next > now ? next - now : 0) * 1000, span);
             say(c, "the next run begins in %s\n", span);

@@ -50,13 +50,11 @@ static void report_numbers(struct run_report *r, uint64_t *n[REPORT_NUMBERS])
     memcpy(n, all, sizeof all);
 }
 
-int history_put(struct store *s, struct slice repo, const struct run_report *r, struct err *e)
+void history_add(struct batch *b, struct slice repo, const struct run_report *r)
 {
     struct run_report copy = *r;
     struct buf key = BUF_INIT(HISTORY_KEY_MAX), row = BUF_INIT(ROW_MAX);
-    struct batch *b = batch_new();
     uint64_t *n[REPORT_NUMBERS], id = ~r->id;
-    int rc;
 
     report_numbers(&copy, n);
     buf_byte(&row, VERSION);
@@ -70,12 +68,31 @@ int history_put(struct store *s, struct slice repo, const struct run_report *r, 
     buf_counted(&row, 2, slice_str(r->upstream));
     buf_counted(&row, 2, slice_str(r->why));
     buf_be(&row, 8, r->saved_bytes);
+    if (r->mirror[0] != '\0') {
+        buf_counted(&row, 2, slice_str(r->mirror));
+    }
     key_of_history_row(&key, repo, &id, 1);
     batch_put(b, TABLE_RUN, buf_slice(&key), buf_slice(&row));
-    rc = store_commit(s, &b, COMMIT_LAZY, e);
     buf_free(&key);
     buf_free(&row);
-    return rc;
+}
+
+void history_require_new(struct batch *b, struct slice repo, uint64_t id)
+{
+    struct buf key = BUF_INIT(HISTORY_KEY_MAX);
+
+    id = ~id;
+    key_of_history_row(&key, repo, &id, 1);
+    batch_require_absent(b, TABLE_RUN, buf_slice(&key));
+    buf_free(&key);
+}
+
+int history_put(struct store *s, struct slice repo, const struct run_report *r, struct err *e)
+{
+    struct batch *b = batch_new();
+
+    history_add(b, repo, r);
+    return store_commit(s, &b, COMMIT_LAZY, e);
 }
 
 static bool take_history_text(struct slice *rest, char *to, size_t room)
@@ -113,7 +130,13 @@ static int report_decode(struct slice row, struct run_report *out, struct err *e
         !take_history_text(&row, out->why, sizeof out->why)) {
         return err_set(e, E_CORRUPT, "the row of a run cannot be decoded");
     }
-    out->saved_bytes = row.n >= 8 ? be_get(row.p, 8) : 0; /* older programs did not tell */
+    if (row.n >= 8) { /* older programs did not tell */
+        out->saved_bytes = be_get(row.p, 8);
+        row = slice_from(row, 8);
+    }
+    if (row.n != 0 && !take_history_text(&row, out->mirror, sizeof out->mirror)) {
+        return err_set(e, E_CORRUPT, "the row of a run cannot be decoded");
+    }
     return 0;
 }
 

@@ -11,6 +11,10 @@
 
 enum { HISTORY_RUNS = 100, HISTORY_LINES = 10000, CURSOR_MAX = 8 + 4096 };
 
+/* Adds the row of a report. */
+void history_add(struct batch *b, struct slice repo, const struct run_report *r);
+/* The batch fails with E_CHANGED if there is a run of this id already. */
+void history_require_new(struct batch *b, struct slice repo, uint64_t id);
 /* Reports: newest first. each() returns nonzero to stop. */
 MUST_USE int history_put(struct store *s, struct slice repo, const struct run_report *r,
                          struct err *e);

@@ -565,6 +565,7 @@ static int park(struct sync_run *r, const struct built *b, const struct digest *
             r->state.held_seq = sn.seq;
             r->state.held_root = *plain;
             sync_state_put(batch, repo_of_landing(r), &r->state);
+            run_require_claim(r, batch);
             crash_point("sync.park");
             rc = store_commit(r->world.store, &batch, COMMIT_SYNC, e);
             crash_point("sync.parked");
@@ -592,6 +593,7 @@ int run_put_state(struct sync_run *r, struct err *e)
     struct batch *b = batch_new();
 
     sync_state_put(b, repo_of_landing(r), &r->state);
+    run_require_claim(r, b);
     return store_commit(r->world.store, &b, COMMIT_LAZY, e);
 }
 
@@ -636,6 +638,7 @@ static int move_landed_head(struct sync_run *r, const struct built *b, struct er
         note_success(r, sn.seq);
         r->state.held_seq = 0;
         sync_state_put(batch, repo_of_landing(r), &r->state);
+        run_require_claim(r, batch);
         crash_point("sync.publish");
         rc = store_commit(r->world.store, &batch, COMMIT_SYNC, e);
         crash_point("sync.published");

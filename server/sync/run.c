@@ -703,7 +703,7 @@ static void fail_run(struct sync_run *r, int rc, const struct err *why)
     struct err e = {0};
 
     lock_take(&r->lock);
-    r->look.outcome = rc == E_CANCELLED ? RUN_STOPPED : RUN_FAILED;
+    r->look.outcome = rc == E_CANCELLED ? r->when_stopped : RUN_FAILED;
     snprintf(r->look.why, sizeof r->look.why, "%s%s",
              rc == E_NOSPACE ? "no space left on this machine; free some: " : "",
              why->text[0] != '\0' ? why->text : err_plain(rc));
@@ -784,6 +784,10 @@ static void run_attempts(struct sync_run *r)
         run_say(r, "attempt %u at %s", n + 1, u->url);
         rc = run_attempt(r, u, &why);
         run_close_attempt(r);
+        if (rc != 0 && run_has_lost_claim(r)) {
+            rc = err_set(&why, E_CANCELLED,
+                         "another mirror, or `mirrorctl sync stop`, has ended this run");
+        }
         class = rc == E_CHANGED ? SYNC_RETRY : sync_class_of(rc, false);
         if (class == SYNC_OK || class == SYNC_STOPPED || class == SYNC_HERE || r->too_late) {
             break;
@@ -869,6 +873,88 @@ static void on_sync_run_stop(struct message *l)
     (void)l; /* it woke the loop: that is all */
 }
 
+/* --- the claim of a cluster --- */
+
+void run_require_claim(const struct sync_run *r, struct batch *b)
+{
+    if (r->claim.held) {
+        claim_require(b, repo_of_sync_run(r), &r->claim);
+    }
+}
+
+bool run_has_lost_claim(struct sync_run *r)
+{
+    struct claim_look now;
+
+    return r->claim.held && claim_look(r->world.claims, repo_of_sync_run(r), &now, NULL) == 0 &&
+           (now.state == CLAIM_FREE || memcmp(now.row.row, r->claim.row, CLAIM_BYTES) != 0);
+}
+
+/* Adds what takes the claim, and the row of the run, whose number is the next one. A run that its
+ * mirror did not end is noted as interrupted. */
+static int add_claim(struct sync_run *r, struct batch *b, struct err *e)
+{
+    struct slice repo = repo_of_sync_run(r);
+    struct run_report last;
+    int rc = history_get(r->world.store, repo, 0, &last, e);
+
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    if (rc == 0 && last.outcome == RUN_RUNNING) {
+        last.outcome = RUN_INTERRUPTED;
+        last.ended_unix_s = clock_unix_s();
+        history_add(b, repo, &last);
+    }
+    lock_take(&r->lock);
+    r->look.id = rc == 0 ? last.id + 1 : 1;
+    lock_drop(&r->lock);
+    history_require_new(b, repo, r->look.id);
+    history_add(b, repo, &r->look);
+    rc = claim_take(r->world.claims, repo, r->look.id, b, &r->claim, e);
+    return rc != E_BUSY ? rc
+                        : err_set(e, E_BUSY,
+                                  "run %" PRIu64 " of \"%s\" is under way on the mirror %s, and a "
+                                  "repo has only one at a time; wait for it or stop it",
+                                  last.id, r->job->repo, last.mirror);
+}
+
+/* Until it is ours, or another mirror's. */
+static int take_claim(struct sync_run *r, struct err *e)
+{
+    int rc = E_CHANGED;
+
+    while (rc == E_CHANGED && !r->stopping) {
+        struct batch *b = batch_new();
+        rc = add_claim(r, b, e);
+        rc = rc != 0 ? rc : store_commit(r->world.store, &b, COMMIT_SYNC, e);
+        batch_free(&b);
+    }
+    r->claim.held = rc == 0;
+    return rc;
+}
+
+static int begin_run(struct sync_run *r, struct err *e)
+{
+    return r->world.claims != NULL ? take_claim(r, e)
+                                   : history_put(r->world.store, repo_of_sync_run(r), &r->look, e);
+}
+
+/* The report, and with it the end of the claim: if that is lost, only the report. */
+static int end_run(struct sync_run *r, const struct run_report *look, struct err *e)
+{
+    struct batch *b = batch_new();
+    int rc;
+
+    history_add(b, repo_of_sync_run(r), look);
+    if (!r->claim.held) {
+        return store_commit(r->world.store, &b, COMMIT_LAZY, e);
+    }
+    claim_end(b, repo_of_sync_run(r), &r->claim);
+    rc = store_commit(r->world.store, &b, COMMIT_LAZY, e);
+    return rc == E_CHANGED ? history_put(r->world.store, repo_of_sync_run(r), look, e) : rc;
+}
+
 static void report(struct sync_run *r)
 {
     struct run_report look;
@@ -879,8 +965,7 @@ static void report(struct sync_run *r)
     look = r->look;
     lock_drop(&r->lock);
     commit_lines(r);
-    if (history_put(r->world.store, repo_of_sync_run(r), &look, &e) != 0 ||
-        history_trim(r->world.store, repo_of_sync_run(r), &e) != 0) {
+    if (end_run(r, &look, &e) != 0 || history_trim(r->world.store, repo_of_sync_run(r), &e) != 0) {
         log_warn("sync.history", "repo=%s why=\"%s\"", r->job->repo, e.text);
     }
     log_info("sync.done",
@@ -889,6 +974,20 @@ static void report(struct sync_run *r)
              " seq=%" PRIu64 " why=\"%s\"",
              r->job->repo, look.id, run_outcome_name(look.outcome), look.listed, look.fresh,
              look.changed, look.gone, look.files_done, look.bytes_done, look.seq, look.why);
+}
+
+/* From the first row to the last hook. rc: of the first row. */
+static void work(struct sync_run *r, int rc, struct err *e)
+{
+    log_info("sync.start", "repo=%s run=%" PRIu64 " dry=%d", r->job->repo, r->look.id, r->job->dry);
+    rc = rc != 0 ? rc : start_hook(r, HOOK_BEFORE, e);
+    if (rc != 0) {
+        fail_run(r, rc, e);
+    } else {
+        run_attempts(r);
+    }
+    report(r);
+    tell_hooks(r);
 }
 
 static void *run_main(void *arg)
@@ -908,16 +1007,11 @@ static void *run_main(void *arg)
     alarm = evtimer_new(r->base, too_late, r);
     CHECK(alarm != NULL);
     evtimer_add(alarm, &tv);
-    log_info("sync.start", "repo=%s run=%" PRIu64 " dry=%d", r->job->repo, r->look.id, r->job->dry);
-    rc = history_put(r->world.store, repo_of_sync_run(r), &r->look, &e);
-    rc = rc != 0 ? rc : start_hook(r, HOOK_BEFORE, &e);
-    if (rc != 0) {
-        fail_run(r, rc, &e);
-    } else {
-        run_attempts(r);
+    rc = begin_run(r, &e);
+    r->ev.begun(r->ev.arg, r, rc == 0 || r->world.claims == NULL ? NULL : &e);
+    if (rc == 0 || r->world.claims == NULL) {
+        work(r, rc, &e);
     }
-    report(r);
-    tell_hooks(r);
     event_free(alarm);
     origin_client_close(&r->origin_client);
     lock_take(&r->lock);
@@ -925,7 +1019,7 @@ static void *run_main(void *arg)
     lock_drop(&r->lock);
     message_queue_close(&r->box);
     event_base_free(r->base);
-    r->ended(r->ended_arg, r);
+    r->ev.ended(r->ev.arg, r);
     return NULL;
 }
 
@@ -937,16 +1031,14 @@ static void run_free(struct sync_run *r)
 }
 
 int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
-             void (*ended)(void *arg, struct sync_run *r), void *arg, struct sync_run **out,
-             struct err *e)
+             const struct run_events *ev, struct sync_run **out, struct err *e)
 {
     struct sync_run *r = NEW(struct sync_run);
 
     r->world = *w;
     r->job = job;
     r->client = XXH3_64bits_withSeed(job->repo, strlen(job->repo), CLIENT_SEED) | 1;
-    r->ended = ended;
-    r->ended_arg = arg;
+    r->ev = *ev;
     for (size_t i = 0; i < job->conf->hours_count && i < PACE_WINDOWS; i++) {
         r->pace.windows += hours_parse(slice_str(job->conf->hours[i]),
                                        &r->pace.window[r->pace.windows], NULL) == 0;
@@ -955,6 +1047,10 @@ int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
     r->lines = batch_new();
     r->reported_ms = clock_now_ms();
     r->look = (struct run_report){.id = id, .dry = job->dry, .started_unix_s = clock_unix_s()};
+    r->when_stopped = RUN_STOPPED;
+    if (w->claims != NULL) {
+        snprintf(r->look.mirror, sizeof r->look.mirror, "%s", claims_self(w->claims));
+    }
     lock_init(&r->lock, LOCK_SYNC_RUN);
     r->stop_message.deliver = on_sync_run_stop;
     if (!thread_try("sync-run", run_main, r, &r->thread)) {
@@ -978,6 +1074,16 @@ void run_stop(struct sync_run *r)
         }
     }
     lock_drop(&r->lock);
+}
+
+void run_interrupt(struct sync_run *r)
+{
+    lock_take(&r->lock);
+    if (r->world.claims != NULL && !r->stopping) {
+        r->when_stopped = RUN_INTERRUPTED;
+    }
+    lock_drop(&r->lock);
+    run_stop(r);
 }
 
 void run_close(struct sync_run **rp)

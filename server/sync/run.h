@@ -12,12 +12,15 @@
 #define SERVER_SYNC_RUN_H
 
 #include "common/os/pool.h"
+#include "server/cluster/claim.h"
 #include "server/fetch/origin.h"
 #include "server/repo/sync_conf.h"
 #include "server/store/tree.h"
 
 struct run_world { /* shared by all runs */
     struct store *store;
+    /* Of a cluster: a repository is synced by one mirror at a time. NULL: this mirror is alone. */
+    struct claims *claims;
     struct pool *disk;
     /* The head of this repository moved: cached responses are invalid. */
     void (*on_published)(void *arg, struct slice repo);
@@ -74,7 +77,8 @@ struct run_report {
     bool dry;
     uint64_t started_unix_s, ended_unix_s;
     char upstream[256];
-    char why[248]; /* why it failed or is held */
+    char why[248];                    /* why it failed or is held */
+    char mirror[MEMBER_ADDRESS_ROOM]; /* of a cluster: which one ran it; else "" */
     uint64_t listed, fresh, changed, gone, same,
         kept; /* entries; kept: vanished or unreadable, so the old entry stays */
     uint64_t files_todo, files_done, bytes_todo, bytes_done; /* of the fetch */
@@ -93,11 +97,24 @@ struct run_report {
 };
 
 struct sync_run;
-/* `ended` is called on the run's thread, last. E_BUSY: the system has no thread for it. */
+
+/* Both are called on the run's thread. */
+struct run_events {
+    /* The run has begun, and has its number. It has not, if why != NULL: another mirror has claimed
+     * the repository (E_BUSY), or the claim could not be committed. */
+    void (*begun)(void *arg, struct sync_run *r, const struct err *why);
+    void (*ended)(void *arg, struct sync_run *r); /* last */
+    void *arg;
+};
+/* id: where the mirror is alone. In a cluster the run takes the next number itself. E_BUSY: the
+ * system has no thread for it. */
 MUST_USE int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
-                      void (*ended)(void *arg, struct sync_run *r), void *arg,
-                      struct sync_run **out, struct err *e);
+                      const struct run_events *ev, struct sync_run **out, struct err *e);
 void run_stop(struct sync_run *r);
+/* As run_stop(), because the daemon ends: in a cluster, another mirror goes on at once. */
+void run_interrupt(struct sync_run *r);
+/* Whether another mirror, or a person, has taken the claim from this run, which has begun. */
+MUST_USE bool run_has_lost_claim(struct sync_run *r);
 void run_look(struct sync_run *r, struct run_report *out);
 bool run_is_busy(
     struct sync_run *r); /* it uses an upstream, and does not merely run an operator's program */

@@ -17,8 +17,8 @@ struct sync_run {
     struct run_world world;
     const struct run_job *job;
     uint64_t client; /* the name under which it takes turns with clients and other runs */
-    void (*ended)(void *arg, struct sync_run *r);
-    void *ended_arg;
+    struct run_events ev;
+    struct held_claim claim; /* of a cluster; set before `begun` */
     pthread_t thread;
     struct event_base *base;
     struct message_queue *box;
@@ -29,7 +29,8 @@ struct sync_run {
     struct downloads *downloads; /* while they are in progress */
     struct lock lock;            /* guards `look` and the log's lines */
     struct run_report look;
-    struct batch *lines; /* of the log, not committed yet */
+    enum run_outcome when_stopped; /* what it ends as */
+    struct batch *lines;           /* of the log, not committed yet */
     uint64_t line;
     uint64_t reported_ms; /* when the log was last committed */
     uint64_t stage_ms;    /* when the current stage began; under the lock */
@@ -69,6 +70,8 @@ void run_at(struct sync_run *r, enum run_stage s);
 /* Runs the loop until *done, a stop, or the end of the run's time; E_CANCELLED, E_TIMEOUT. */
 MUST_USE int run_turn(struct sync_run *r, const bool *done, struct err *e);
 
+/* In a cluster, the batch fails with E_CHANGED if the claim of this run is lost. */
+void run_require_claim(const struct sync_run *r, struct batch *b);
 void run_outcome(struct sync_run *r, enum run_outcome o, uint64_t seq, const struct digest *root);
 MUST_USE int run_put_state(struct sync_run *r, struct err *e);
 

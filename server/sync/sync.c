@@ -3,6 +3,7 @@
 #include <event2/event.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,10 +23,17 @@ struct task { /* one repo */
     struct setup *running; /* the run's */
     struct run_job job;    /* the run's: setup's with its own flags */
     struct sync_run *run;  /* or NULL */
+    bool begun;            /* it has its number: last_id */
     bool ended;            /* run_close() is due */
+    struct err refused;    /* code 0: the last run has begun */
     bool due;
     uint64_t next_unix_s; /* 0: never */
     uint64_t last_id;
+    /* Of a cluster: */
+    bool elsewhere; /* another mirror has claimed the repo */
+    bool planned;   /* next_unix_s is by the report of these two: */
+    uint64_t planned_id;
+    enum run_outcome planned_outcome;
     /* of this life: the disk may have been too full for its row. id 0: none */
     struct run_report last;
     uint64_t runs[RUN_INTERRUPTED + 1];
@@ -40,7 +48,10 @@ struct sync {
     struct list tasks; /* by name */
     unsigned together;
     bool stop;
+    bool joined; /* the thread */
     pthread_t thread;
+    _Atomic bool rows_changed;
+    uint64_t followed_ms;  /* when the rows were last looked at */
     struct lock seen_lock; /* guards what follows: loops take it, and nobody blocks under it */
     struct sync_view *seen;
     size_t seen_count;
@@ -58,6 +69,11 @@ struct setup {
 
 static void count_sync_run(struct task *t, const struct run_report *last);
 static int sync_need(struct sync *s, struct slice repo, struct task **out, struct err *e);
+
+static bool is_alone(const struct sync *s)
+{
+    return s->world.claims == NULL;
+}
 
 /* --- setup ---
  *
@@ -170,8 +186,9 @@ static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct e
     struct sync_state st;
     int rc = sync_state_get(s->world.store, repo, &st, e);
 
-    *v = (struct sync_view){.running = t->run != NULL && !t->ended,
+    *v = (struct sync_view){.running = t->run != NULL && t->begun && !t->ended,
                             .waiting = t->due && t->run == NULL,
+                            .elsewhere = t->elsewhere && t->run == NULL,
                             .next_unix_s = t->next_unix_s};
     memcpy(v->runs, t->runs, sizeof v->runs);
     v->wire_bytes = t->wire_bytes;
@@ -204,6 +221,9 @@ static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct e
             rc = 0;
         }
         v->ever = rc == 0;
+        if (v->ever && v->last.outcome == RUN_RUNNING && !is_alone(s) && !v->elsewhere) {
+            v->last.outcome = RUN_INTERRUPTED; /* its mirror has gone */
+        }
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
     if (rc == 0) {
@@ -295,7 +315,7 @@ int sync_each(struct sync *s, int (*each)(void *arg, const struct sync_view *v),
  * all repos.
  */
 
-enum { TICK_MS = 500, AGAIN_S = 60 };
+enum { TICK_MS = 500, AGAIN_S = 60, FOLLOW_MS = 5000, PREFER_S = 5 };
 
 static uint64_t jitter_of(const struct task *t)
 {
@@ -323,12 +343,31 @@ static void task_plan_next(struct task *t, uint64_t last_unix_s, uint64_t now_un
     t->next_unix_s = next == UINT64_MAX ? 0 : next + jitter_of(t);
 }
 
+static void on_run_begun(void *arg, struct sync_run *r, const struct err *why)
+{
+    struct task *t = arg;
+    struct run_report look;
+
+    run_look(r, &look);
+    lock_take(&t->sync->lock);
+    t->begun = why == NULL;
+    if (t->begun) {
+        t->last_id = look.id;
+    } else {
+        t->refused = *why;
+    }
+    cond_broadcast(&t->sync->news);
+    lock_drop(&t->sync->lock);
+}
+
 static void on_run_ended(void *arg, struct sync_run *r)
 {
     struct task *t = arg;
 
     lock_take(&t->sync->lock);
-    run_look(r, &t->last);
+    if (t->begun) {
+        run_look(r, &t->last);
+    }
     t->ended = true;
     cond_broadcast(&t->sync->news);
     lock_drop(&t->sync->lock);
@@ -337,6 +376,7 @@ static void on_run_ended(void *arg, struct sync_run *r)
 /* of run_open() */
 static int task_launch(struct task *t, bool dry, bool force, struct err *e)
 {
+    const struct run_events ev = {on_run_begun, on_run_ended, t};
     int rc;
 
     t->due = false;
@@ -346,11 +386,13 @@ static int task_launch(struct task *t, bool dry, bool force, struct err *e)
     t->job.dry = dry;
     t->job.force = force;
     t->ended = false;
-    rc = run_open(&t->sync->world, &t->job, t->last_id + 1, on_run_ended, t, &t->run, e);
-    if (rc == 0) {
-        t->last_id++;
-    } else {
+    t->begun = is_alone(t->sync);
+    err_clear(&t->refused);
+    rc = run_open(&t->sync->world, &t->job, t->last_id + 1, &ev, &t->run, e);
+    if (rc != 0) {
         setup_release(&t->running);
+    } else if (t->begun) {
+        t->last_id++;
     }
     return rc;
 }
@@ -431,6 +473,112 @@ static void count_sync_run(struct task *t, const struct run_report *last)
     t->took_s = last->ended_unix_s - min_u64(last->started_unix_s, last->ended_unix_s);
 }
 
+/* --- what the other mirrors of a cluster have done --- */
+
+static bool was_cut_off(const struct run_report *last)
+{
+    return last->outcome == RUN_RUNNING || last->outcome == RUN_INTERRUPTED;
+}
+
+/* When the run after the last one is due. NULL: there was none. */
+static void plan_by_report(struct task *t, const struct run_report *last, uint64_t now_unix_s)
+{
+    bool mine = last == NULL || strcmp(last->mirror, claims_self(t->sync->world.claims)) == 0;
+
+    t->due = false;
+    if (last != NULL && was_cut_off(last) && !last->dry && t->setup->scheduled) {
+        t->next_unix_s = now_unix_s;
+    } else {
+        task_plan_next(t, last == NULL ? 0 : max_u64(last->started_unix_s, last->ended_unix_s),
+                       now_unix_s);
+    }
+    t->next_unix_s += t->next_unix_s != 0 && !mine ? PREFER_S : 0;
+}
+
+/* Plans anew if there is a new report. */
+static void follow_report(struct task *t, uint64_t now_unix_s)
+{
+    struct run_report last = {0};
+    struct err e = {0};
+    int rc = history_get(t->sync->world.store, slice_str(t->name), 0, &last, &e);
+
+    if (rc != 0 && rc != E_NOTFOUND) {
+        log_warn("sync.history", "repo=%s why=\"%s\"", t->name, e.text);
+        return;
+    }
+    if (!t->planned || t->planned_id != last.id || t->planned_outcome != last.outcome) {
+        plan_by_report(t, rc == 0 ? &last : NULL, now_unix_s);
+        t->planned = true;
+        t->planned_id = last.id;
+        t->planned_outcome = last.outcome;
+    }
+}
+
+static void follow_task(struct task *t, uint64_t now_unix_s)
+{
+    struct claim_look claim;
+    struct err e = {0};
+
+    if (t->setup == NULL) {
+        return;
+    }
+    if (t->run != NULL) {
+        if (t->begun && !t->ended && run_has_lost_claim(t->run)) {
+            run_stop(t->run);
+        }
+        return;
+    }
+    if (claim_look(t->sync->world.claims, slice_str(t->name), &claim, &e) != 0) {
+        log_warn("sync.claim", "repo=%s why=\"%s\"", t->name, e.text);
+        return;
+    }
+    t->elsewhere = claim.state == CLAIM_THEIRS;
+    if (t->elsewhere) {
+        t->due = t->planned = false;
+        t->next_unix_s = 0;
+    } else {
+        follow_report(t, now_unix_s);
+    }
+}
+
+/* After a change of the rows, and now and then: a mirror that goes changes no row. */
+static void follow_others(struct sync *s)
+{
+    uint64_t now_ms = clock_now_ms(), now_unix_s = clock_unix_s();
+
+    if (!atomic_exchange(&s->rows_changed, false) && now_ms - s->followed_ms < FOLLOW_MS) {
+        return;
+    }
+    s->followed_ms = now_ms;
+    LIST_EACH (&s->tasks, it) {
+        follow_task(LIST_ITEM(it, struct task, node), now_unix_s);
+    }
+}
+
+void sync_rows_changed(struct sync *s)
+{
+    atomic_store(&s->rows_changed, true);
+}
+
+static void try_later(struct task *t, const struct err *why, uint64_t now_unix_s)
+{
+    log_warn("sync.start", "repo=%s why=\"%s\" again_s=%d", t->name, why->text, AGAIN_S);
+    t->next_unix_s = now_unix_s + AGAIN_S;
+}
+
+/* A run is over, or has not begun. */
+static void task_plan_after(struct task *t, uint64_t now_unix_s)
+{
+    if (is_alone(t->sync)) {
+        task_plan_next(t, now_unix_s, now_unix_s);
+    } else if (t->refused.code != 0 && t->refused.code != E_BUSY && t->next_unix_s != 0 &&
+               t->next_unix_s <= now_unix_s) {
+        try_later(t, &t->refused, now_unix_s);
+    } else {
+        follow_task(t, now_unix_s);
+    }
+}
+
 /* Joins runs that have ended. The lock is given back meanwhile. */
 static bool reap_one(struct sync *s)
 {
@@ -442,15 +590,17 @@ static bool reap_one(struct sync *s)
         if (r == NULL || !t->ended) {
             continue;
         }
-        run_look(r, &last);
-        t->runs[last.outcome]++;
-        count_sync_run(t, &last);
+        if (t->begun) {
+            run_look(r, &last);
+            t->runs[last.outcome]++;
+            count_sync_run(t, &last);
+        }
         lock_drop(&s->lock);
         run_close(&r);
         lock_take(&s->lock);
         t->run = NULL;
         setup_release(&t->running);
-        task_plan_next(t, now, now);
+        task_plan_after(t, now);
         if (t->setup == NULL) { /* not synced any more */
             char *name = mem_strdup(t->name);
             task_free(t);
@@ -470,8 +620,7 @@ static void begin_sync_task(struct task *t, uint64_t now_unix_s)
     struct err e = {0};
 
     if (task_launch(t, false, false, &e) != 0) {
-        log_warn("sync.start", "repo=%s why=\"%s\" again_s=%d", t->name, e.text, AGAIN_S);
-        t->next_unix_s = now_unix_s + AGAIN_S;
+        try_later(t, &e, now_unix_s);
     }
 }
 
@@ -505,6 +654,9 @@ static void *schedule_main(void *sync)
     while (!s->stop) {
         while (reap_one(s)) {
         }
+        if (!is_alone(s)) {
+            follow_others(s);
+        }
         begin_due(s);
         sync_refresh(s);
         (void)cond_wait_ms(&s->news, &s->lock, TICK_MS);
@@ -519,6 +671,7 @@ struct sync *sync_open(const struct run_world *w)
 
     s->world = *w;
     s->together = 1;
+    s->rows_changed = true;
     lock_init(&s->lock, LOCK_SYNC);
     cond_init(&s->news);
     lock_init(&s->seen_lock, LOCK_LEAF);
@@ -544,8 +697,13 @@ static void look_back(struct sync *s, struct task *t)
     struct run_report last;
     struct err e = {0};
     uint64_t now = clock_unix_s();
-    int rc = history_get(s->world.store, slice_str(t->name), 0, &last, &e);
+    int rc;
 
+    if (!is_alone(s)) {
+        follow_task(t, now);
+        return;
+    }
+    rc = history_get(s->world.store, slice_str(t->name), 0, &last, &e);
     if (rc != 0) {
         if (rc != E_NOTFOUND) {
             log_warn("sync.history", "repo=%s why=\"%s\"", t->name, e.text);
@@ -595,9 +753,12 @@ static void task_set(struct sync *s, const char *name, struct setup *u)
         bool same = t->setup != NULL && same_times(t->setup, u);
         setup_release(&t->setup);
         t->setup = u;
-        if (!same) {
+        if (!same && is_alone(s)) {
             t->due = false;
             task_plan_next(t, t->next_unix_s != 0 ? now : 0, now);
+        } else if (!same) {
+            t->planned = false;
+            follow_task(t, now);
         }
         return;
     }
@@ -677,6 +838,43 @@ int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t coun
     return rc;
 }
 
+static bool all_have_ended(struct sync *s)
+{
+    LIST_EACH (&s->tasks, it) {
+        const struct task *t = LIST_ITEM(it, struct task, node);
+        if (t->run != NULL && !t->ended) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void sync_stop(struct sync *s, uint64_t wait_ms)
+{
+    uint64_t until_ms = clock_now_ms() + wait_ms, now_ms;
+
+    if (s == NULL || s->joined) {
+        return;
+    }
+    lock_take(&s->lock);
+    s->stop = true;
+    cond_broadcast(&s->news);
+    lock_drop(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->joined = true;
+    lock_take(&s->lock);
+    LIST_EACH (&s->tasks, it) {
+        struct task *t = LIST_ITEM(it, struct task, node);
+        if (t->run != NULL && !t->ended) {
+            run_interrupt(t->run);
+        }
+    }
+    while (!all_have_ended(s) && (now_ms = clock_now_ms()) < until_ms) {
+        (void)cond_wait_ms(&s->news, &s->lock, until_ms - now_ms);
+    }
+    lock_drop(&s->lock);
+}
+
 void sync_close(struct sync **sp)
 {
     struct sync *s = *sp;
@@ -685,17 +883,7 @@ void sync_close(struct sync **sp)
     if (s == NULL) {
         return;
     }
-    lock_take(&s->lock);
-    s->stop = true;
-    cond_broadcast(&s->news);
-    lock_drop(&s->lock);
-    pthread_join(s->thread, NULL);
-    LIST_EACH (&s->tasks, it) {
-        struct task *t = LIST_ITEM(it, struct task, node);
-        if (t->run != NULL) {
-            run_stop(t->run);
-        }
-    }
+    sync_stop(s, 0);
     LIST_EACH (&s->tasks, it2) {
         struct task *t = LIST_ITEM(it2, struct task, node);
         run_close(&t->run);
@@ -720,6 +908,16 @@ static int sync_need(struct sync *s, struct slice repo, struct task **out, struc
                                   SLICE_ARG(repo));
 }
 
+/* Under the lock. The task may be another one afterwards. */
+static int wait_for_news(struct sync *s, struct slice repo, struct task **t, struct err *e)
+{
+    if (!s->stop) {
+        cond_wait(&s->news, &s->lock);
+    }
+    return s->stop ? err_set(e, E_CANCELLED, "this mirror is shutting down")
+                   : sync_need(s, repo, t, e);
+}
+
 int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t *id, struct err *e)
 {
     struct task *t;
@@ -729,9 +927,8 @@ int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t
     rc = sync_need(s, repo, &t, e);
     /* Whoever has seen the last one's outcome may begin the next: its thread is about to be
      * joined. */
-    while (rc == 0 && t->run != NULL && (t->ended || run_is_over(t->run))) {
-        cond_wait(&s->news, &s->lock);
-        rc = sync_need(s, repo, &t, e);
+    while (rc == 0 && t->run != NULL && (!t->begun || t->ended || run_is_over(t->run))) {
+        rc = wait_for_news(s, repo, &t, e);
     }
     if (rc == 0 && t->run != NULL) {
         rc = err_set(
@@ -740,10 +937,18 @@ int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t
             " of \"%s\" is under way, and a repo has only one at a time; wait for it or stop it",
             t->last_id, t->name);
     }
-    if (rc == 0) {
-        rc = task_launch(t, dry, force, e);
-        *id = t->last_id;
+    if (rc == 0 && s->stop) {
+        rc = err_set(e, E_CANCELLED, "this mirror is shutting down");
     }
+    rc = rc != 0 ? rc : task_launch(t, dry, force, e);
+    while (rc == 0 && t->run != NULL && !t->begun && !t->ended) { /* it claims the repo */
+        rc = wait_for_news(s, repo, &t, e);
+    }
+    if (rc == 0 && t->refused.code != 0) {
+        *e = t->refused;
+        rc = e->code;
+    }
+    *id = rc == 0 ? t->last_id : 0;
     lock_drop(&s->lock);
     return rc;
 }
@@ -761,6 +966,22 @@ void sync_await(struct sync *s, struct slice repo, uint64_t id, uint64_t ms)
     lock_drop(&s->lock);
 }
 
+/* Ends the claim of another mirror: its run publishes nothing any more, and stops. */
+static int revoke_claim(struct sync *s, struct slice repo, struct err *e)
+{
+    struct claim_look claim;
+    struct batch *b;
+    int rc = claim_look(s->world.claims, repo, &claim, e);
+
+    if (rc != 0 || claim.state == CLAIM_FREE || claim.state == CLAIM_OURS) {
+        return rc;
+    }
+    b = batch_new();
+    claim_end(b, repo, &claim.row);
+    rc = store_commit(s->world.store, &b, COMMIT_SYNC, e);
+    return rc == E_CHANGED ? 0 : rc; /* that run is over */
+}
+
 /* wait: until its thread is joined, too. */
 static int stop_run(struct sync *s, struct slice repo, bool wait, struct err *e)
 {
@@ -773,11 +994,10 @@ static int stop_run(struct sync *s, struct slice repo, bool wait, struct err *e)
         run_stop(t->run);
     }
     while (rc == 0 && wait && t->run != NULL) {
-        cond_wait(&s->news, &s->lock);
-        rc = sync_need(s, repo, &t, e);
+        rc = wait_for_news(s, repo, &t, e);
     }
     lock_drop(&s->lock);
-    return rc;
+    return rc != 0 || is_alone(s) ? rc : revoke_claim(s, repo, e);
 }
 
 int sync_cancel(struct sync *s, struct slice repo, struct err *e)

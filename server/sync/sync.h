@@ -5,6 +5,11 @@
  * many at one upstream. The state between runs is kept in rows (history.h): paused, held, the
  * last reports.
  *
+ * In a cluster, each mirror has the same schedule and a run begins with a claim (cluster/claim.h),
+ * so one mirror runs it. The next run is due by the last report, whichever mirror wrote it. The
+ * mirror that ran last begins at once, because it remembers what the upstream's list said; the
+ * others wait PREFER_S longer. A run whose mirror has gone is taken over.
+ *
  * owns     holds what the settings belong to: a run keeps the settings that it began with
  * threads  any but loops: calls may read rows. The schedule has its own thread
  * errors   E_NOTFOUND: no such repository, or it is not synced; E_BUSY: a run is in progress
@@ -18,7 +23,12 @@
 struct sync;
 
 struct sync *sync_open(const struct run_world *w);
-void sync_close(struct sync **sp); /* stops runs; they continue after the next start */
+/* Stops the schedule and the runs, which continue after the next start or, in a cluster, on another
+ * mirror; waits up to wait_ms for their ends. NULL is fine. */
+void sync_stop(struct sync *s, uint64_t wait_ms);
+void sync_close(struct sync **sp); /* after sync_stop(), or instead of it */
+/* Of a cluster: another mirror may have changed what the schedule goes by. Does not block. */
+void sync_rows_changed(struct sync *s);
 
 struct sync_repo_settings { /* of one synced repository */
     const struct repo *repo;
@@ -37,7 +47,8 @@ MUST_USE int sync_start(struct sync *s, struct slice repo, bool dry, bool force,
                         struct err *e);
 /* Returns when that run is over, immediately if it is not in progress, or after the given ms. */
 void sync_await(struct sync *s, struct slice repo, uint64_t id, uint64_t ms);
-MUST_USE int sync_cancel(struct sync *s, struct slice repo, struct err *e); /* its run, if any */
+/* Its run, if any, on whichever mirror of a cluster. */
+MUST_USE int sync_cancel(struct sync *s, struct slice repo, struct err *e);
 MUST_USE int sync_pause(struct sync *s, struct slice repo, bool pause, struct err *e);
 /* Publishes the snapshot that is held. */
 MUST_USE int sync_approve(struct sync *s, struct slice repo, struct snap *out, struct err *e);
@@ -47,6 +58,7 @@ struct sync_view {
     char upstream[256];
     char schedule[128];            /* or "" */
     bool running, paused, waiting; /* waiting: due, but others are first */
+    bool elsewhere;                /* running, on another mirror of the cluster: last.mirror */
     uint64_t next_unix_s;          /* 0: none is planned */
     uint64_t held_seq, failures, last_ok_unix_s;
     uint64_t runs[RUN_INTERRUPTED + 1];         /* since the start, by outcome */

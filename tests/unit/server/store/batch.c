@@ -100,9 +100,10 @@ static void test_shared_tables(void **state)
         enum table table;
         uint8_t number;
     } is[] = {
-        {TABLE_HEAD, 1},  {TABLE_SNAP, 2},  {TABLE_REF, 3},    {TABLE_NOTE, 4},
-        {TABLE_MOVED, 5}, {TABLE_TOKEN, 6}, {TABLE_PIN, 7},    {TABLE_HELD, 8},
-        {TABLE_SYNC, 10}, {TABLE_RUN, 11},  {TABLE_INDEX, 12}, {TABLE_COLLECT, 13},
+        {TABLE_HEAD, 1},   {TABLE_SNAP, 2},  {TABLE_REF, 3},    {TABLE_NOTE, 4},
+        {TABLE_MOVED, 5},  {TABLE_TOKEN, 6}, {TABLE_PIN, 7},    {TABLE_HELD, 8},
+        {TABLE_SYNC, 10},  {TABLE_RUN, 11},  {TABLE_INDEX, 12}, {TABLE_COLLECT, 13},
+        {TABLE_CLAIM, 14},
     };
     size_t shared = 0;
     enum table t;

@@ -130,7 +130,7 @@ static void test_tables_stay_where_they_are(void **state)
         {TABLE_PREFETCH, "default", 'a'},  {TABLE_HELD, "default", 'd'},
         {TABLE_LAST_WORD, "default", 'o'}, {TABLE_ALIAS, "default", '5'},
         {TABLE_INDEX, "default", 'i'},     {TABLE_PLACE, "place", 0},
-        {TABLE_COLLECT, "default", 'k'},
+        {TABLE_COLLECT, "default", 'k'},   {TABLE_CLAIM, "default", 'w'},
     };
     static const struct {
         const char *family;

@@ -22,6 +22,7 @@
 #include "server/plan/run.h"
 #include "server/registry/registry.h"
 #include "server/request/serve.h"
+#include "server/repo/capability.h"
 #include "server/store/keep.h"
 #include "server/store/tree.h"
 #include "server/upload/upload.h"
@@ -312,6 +313,9 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         rc = cluster_open(&c->cluster, d->store, &d->cluster, e);
         if (rc != 0) {
             goto out;
+        }
+        if (c->cluster.secret != NULL) {
+            capability_share_key(c->cluster.secret);
         }
     }
     moved_note(d->store, set, NULL);

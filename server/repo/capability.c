@@ -1,6 +1,7 @@
 #include "server/repo/capability.h"
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <pthread.h>
 
@@ -17,11 +18,23 @@ enum {
 };
 
 static uint8_t key[KEY];
+static bool is_shared;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void draw_key(void)
 {
-    CHECK(RAND_bytes(key, KEY) == 1);
+    CHECK(is_shared || RAND_bytes(key, KEY) == 1);
+}
+
+void capability_share_key(const char *secret)
+{
+    static const unsigned char purpose[] = "key of capabilities";
+    unsigned n = KEY;
+
+    CHECK(HMAC(EVP_sha256(), secret, (int)strlen(secret), purpose, sizeof purpose - 1, key, &n) !=
+              NULL &&
+          n == KEY);
+    is_shared = true;
 }
 
 /* '+' and '/' mean something in URLs. */

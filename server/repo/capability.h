@@ -2,7 +2,8 @@
  * purpose and until it expires.
  *
  * It is AES-256-GCM under a key that is generated at the start of the process and never leaves it,
- * so a restart invalidates earlier URLs. The text is base64url without padding.
+ * so a restart invalidates earlier URLs. The mirrors of a cluster derive the same key from their
+ * secret, so each opens what another one has sealed. The text is base64url without padding.
  *
  * owns     nothing: results are in the given arena
  * threads  any
@@ -14,6 +15,8 @@
 
 enum { CAPABILITY_SECRET_MAX = 1024 };
 
+/* Derives the key from the secret of a cluster. Before the first call of the others. */
+void capability_share_key(const char *secret);
 /* purpose: what it is for; the same text is needed to open it ("xet hf/models/a/b/<sha256>").
  * secret may be "". */
 struct slice capability_seal(struct slice purpose, struct slice secret, uint64_t until_unix_s,

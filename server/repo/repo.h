@@ -183,6 +183,9 @@ struct plan {
     bool cached;
     enum plan_reuse reuse;
     enum plan_delivery delivery;
+    /* Not PLAN_PUT: the answer depends on what uploads have brought to this tree, or on the upload
+     * with this id. In a cluster another mirror may have them. p == NULL: it does not. */
+    struct slice uploads_tree, uploads_id;
     union {
         struct dependency dependency; /* PLAN_DEPENDENCY */
         struct {                      /* PLAN_LOOKUP */

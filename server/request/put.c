@@ -7,7 +7,6 @@
 #include "server/gate/gate.h"
 #include "server/cluster/cluster.h"
 #include "server/http/status.h"
-#include "server/request/relay.h"
 #include "server/request/reply.h"
 #include "server/upload/upload_reply.h"
 
@@ -367,13 +366,6 @@ static void on_upload_gone(struct request *c)
 }
 
 void put_start(struct request *c)
-{
-    if (!relay_start(c)) {
-        put_here(c);
-    }
-}
-
-void put_here(struct request *c)
 {
     const struct relay *relay = cluster_relay(c->serve_loop->deps->cluster);
     static const struct request_reader reader = {on_upload_data, on_upload_gone};

@@ -13,8 +13,6 @@
 
 #include "server/request/request.h"
 
-/* Executes c->plan.put, here or on another mirror of the cluster (relay.h). */
-void put_start(struct request *c);
-void put_here(struct request *c);
+void put_start(struct request *c); /* executes c->plan.put */
 
 #endif

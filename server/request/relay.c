@@ -5,7 +5,6 @@
 #include "common/base/log.h"
 #include "common/xfer/xfer.h"
 #include "server/cluster/relay.h"
-#include "server/request/put.h"
 #include "server/request/refusal.h"
 #include "server/request/reply.h"
 
@@ -43,6 +42,7 @@ struct relay_flow {
     unsigned holds; /* by the transfer, the response's body, and a callback that runs */
     struct request *request;
     struct relay *relay;
+    void (*here)(struct request *c); /* answers on this mirror */
     struct member to;
     unsigned tries;
     struct xfer *transfer; /* NULL: it has ended */
@@ -60,6 +60,38 @@ struct relay_flow {
     int rc;
     struct window down;
 };
+
+/* --- which upload --- */
+
+/* What begins or ends an upload of objects that a commit names. */
+static bool goes_by_tree(enum put_kind k)
+{
+    return k == PUT_UPLOAD_GRANT || k == PUT_OBJECTS_SHARE || k == PUT_APPEND_OPEN ||
+           k == PUT_APPEND || k == PUT_CHANGES;
+}
+
+struct what {
+    struct slice id, tree; /* n == 0: it is not about an upload with an id; about a tree's */
+};
+
+static struct what what_of(const struct request *c)
+{
+    const struct plan *p = &c->plan;
+
+    if (p->kind != PLAN_PUT) {
+        return (struct what){p->uploads_id, p->uploads_tree};
+    }
+    return (struct what){p->put.upload_id, goes_by_tree(p->put.kind) ? p->put.name : SLICE_NONE};
+}
+
+static enum relay_place place_of(const struct request *c, struct relay *r, struct member *to)
+{
+    struct what w = what_of(c);
+
+    return w.id.n != 0     ? relay_of_upload(r, w.id, to)
+           : w.tree.n != 0 ? relay_of_tree(r, slice_str(c->repo->name), w.tree, to)
+                           : RELAY_HERE;
+}
 
 /* --- windows --- */
 
@@ -109,7 +141,7 @@ static void cancel_transfer(struct relay_flow *f)
     }
 }
 
-static void refuse_put(struct request *c, const char *what)
+static void refuse_for_now(struct request *c, const char *what)
 {
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
 
@@ -148,13 +180,13 @@ static void fail(struct relay_flow *f, int rc, const char *why)
     }
     if (!may_try_again(f)) {
         f->answered = true;
-        refuse_put(c, "the mirror of this cluster that has the upload did not answer; it is not "
-                      "known what became of the request: try again");
-    } else if (relay_of_tree(f->relay, c->plan.put.repo, c->plan.put.name, &f->to) != RELAY_THERE ||
-               !start_transfer(c, f)) {
+        refuse_for_now(c,
+                       "the mirror of this cluster that has the upload did not answer; it is not "
+                       "known what became of the request: try again");
+    } else if (place_of(c, f->relay, &f->to) != RELAY_THERE || !start_transfer(c, f)) {
         f->answered = true;
         c->reader = NULL;
-        put_here(c);
+        f->here(c);
     }
 }
 
@@ -530,21 +562,7 @@ static bool start_transfer(struct request *c, struct relay_flow *f)
     return true;
 }
 
-/* What begins or ends an upload of objects that a commit names. */
-static bool goes_by_tree(enum put_kind k)
-{
-    return k == PUT_UPLOAD_GRANT || k == PUT_OBJECTS_SHARE || k == PUT_APPEND_OPEN ||
-           k == PUT_APPEND || k == PUT_CHANGES;
-}
-
-static enum relay_place place_of(const struct put *p, struct relay *r, struct member *to)
-{
-    return p->upload_id.n != 0     ? relay_of_upload(r, p->upload_id, to)
-           : goes_by_tree(p->kind) ? relay_of_tree(r, p->repo, p->name, to)
-                                   : RELAY_HERE;
-}
-
-bool relay_start(struct request *c)
+bool relay_start(struct request *c, void (*here)(struct request *c))
 {
     static const struct request_reader reader = {on_relay_data, on_relay_gone};
     struct relay *r = cluster_relay(c->serve_loop->deps->cluster);
@@ -554,11 +572,11 @@ bool relay_start(struct request *c)
     if (r == NULL || c->request_log->relayed) {
         return false;
     }
-    switch (place_of(&c->plan.put, r, &to)) {
+    switch (place_of(c, r, &to)) {
     case RELAY_HERE:
         return false;
     case RELAY_AWAY:
-        refuse_put(c, "the mirror of this cluster that has the upload is away; try again");
+        refuse_for_now(c, "the mirror of this cluster that has the upload is away; try again");
         return true;
     case RELAY_THERE:
         break;
@@ -567,6 +585,7 @@ bool relay_start(struct request *c)
     f->holds = 1;
     f->request = request_hold(c);
     f->relay = r;
+    f->here = here;
     f->to = to;
     f->watch.fire = look_whether_alive;
     f->up.bytes = BUF_INIT(8 * RELAY_WINDOW_BYTES);

@@ -19,8 +19,8 @@
 
 enum { RELAY_WINDOW_BYTES = 1 << 20 };
 
-/* False: this mirror answers c->plan.put itself. */
-MUST_USE bool relay_start(struct request *c);
+/* False: this mirror answers by its own plan. True: another one does, or else here() will. */
+MUST_USE bool relay_start(struct request *c, void (*here)(struct request *c));
 /* Closes the connections of a loop that has no flows any more. */
 struct xfer_loop;
 void relay_loop_close(struct xfer_loop **lp);

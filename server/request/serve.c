@@ -121,13 +121,8 @@ static void on_no_memory(void *arg)
     refuse_memory(c->x);
 }
 
-static void on_planned(void *arg)
+static void execute_plan(struct request *c)
 {
-    struct request *c = arg;
-
-    if (c->plan.kind == PLAN_REPLY && !request_count_made(c)) { /* other plans were admitted */
-        return;
-    }
     switch (c->plan.kind) {
     case PLAN_DEPENDENCY:
         CHECK(c->plan.kind != PLAN_DEPENDENCY);
@@ -147,6 +142,18 @@ static void on_planned(void *arg)
     case PLAN_REPLY:
         execute_reply(c);
         return;
+    }
+}
+
+static void on_planned(void *arg)
+{
+    struct request *c = arg;
+
+    if (c->plan.kind == PLAN_REPLY && !request_count_made(c)) { /* other plans were admitted */
+        return;
+    }
+    if (!relay_start(c, execute_plan)) {
+        execute_plan(c);
     }
 }
 

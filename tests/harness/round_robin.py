@@ -1,31 +1,39 @@
-"""round_robin.py - a balancer without affinity: each request goes to the next of several mirrors, on a connection of its own."""
+"""round_robin.py - mirrors of one cluster, and a balancer without affinity: each request goes to the next mirror, on a connection of its own."""
 import re
 import socket
 import threading
 
 from harness.curl import curl
 from harness.loopback import Loopback, hang_up, pipe
-from harness.mirrord import SLOW, Mirrord
+from harness.mirrord import SLOW, Mirrord, free_port, until
 
 HEAD_MAX = 256 << 10
 
 
 class RoundRobin(Loopback):
-    """targets: "METHOD target -> index" of each request. choose(target): the index of a mirror, or None for the next one."""
+    """targets: "METHOD target -> index" of each request. choose(target): the index of a mirror, or None for the next one.
+    What it does not have itself is the first mirror's, so tests of one mirror can be given this."""
 
     put = Mirrord.put
 
     def __init__(self, mirrors):
-        self.ports = [m.port for m in mirrors]
+        self.mirrors, self.ports = mirrors, [m.port for m in mirrors]
         self.lock, self.next, self.targets, self.choose = threading.Lock(), 0, [], lambda target: None
         super().__init__()
 
+    def __getattr__(self, name):
+        return getattr(self.mirrors[0], name)
+
     def url(self, path="", wire="h1"):
+        """With TLS, each address is that of the next mirror."""
+        if wire == "h2":
+            self.next += 1
+            return self.mirrors[self.next % len(self.mirrors)].url(path, wire)
         return f"http://127.0.0.1:{self.port}{path}"
 
     def get(self, path, wire="h1", **kw):
         kw.setdefault("limit_s", 120 * SLOW)
-        return curl(self.url(path), wire=wire, **kw)
+        return curl(self.url(path, wire), wire=wire, cacert=self.cert[0] if self.cert else None, **kw)
 
     def pick(self, method, target):
         with self.lock:
@@ -55,3 +63,48 @@ class RoundRobin(Loopback):
         server.sendall(head + b"\r\nConnection: close\r\n\r\n" + rest)
         threading.Thread(target=pipe, args=(client, server), daemon=True).start()
         pipe(server, client)
+
+
+HOSTED = 'repo "models" { protocol = "hosted" }'
+
+
+class Cluster:
+    """Three mirrors over a bucket, and `front` before them."""
+
+    def __init__(self, mirrord, bucket, folder, conf=HOSTED, more=""):
+        self.mirrord, self.bucket, self.conf, self.more = mirrord, bucket, conf, more
+        self.keys, self.secret = bucket.keys_file(folder), folder / "cluster.secret"
+        self.secret.write_text("a secret of this cluster\n")
+        self.secret.chmod(0o600)
+        self.nodes = [self.start() for _ in range(3)]
+        self.know()
+        self.front = RoundRobin(self.nodes)
+
+    def start(self, **kw):
+        port = free_port()
+        return self.mirrord(f'''{self.conf}
+            listen "127.0.0.1:{port}" {{ }}
+            cluster "{self.bucket.url}" {{ endpoint = "{self.bucket.endpoint}" region = "eu-test-1" authorization = "file:{self.keys}"
+                                          secret = "file:{self.secret}" address = "http://127.0.0.1:{port}" {self.more} }}''', **kw)
+
+    @staticmethod
+    def port_of(m):
+        """At which the others reach it."""
+        return int(re.search(r'address = "http://127.0.0.1:(\d+)"', m.config)[1])
+
+    def know(self):
+        """Waits until all have announced themselves and have read of the others."""
+        until(lambda: sum(k.startswith("prod/node/") for k in self.bucket.objects) >= len(self.nodes))
+        beats = self.bucket.counts.get(("PUT", "node"), 0)
+        until(lambda: self.bucket.counts.get(("PUT", "node"), 0) >= beats + 2 * len(self.nodes))
+
+    def token(self, name, *scopes):
+        """That all mirrors know."""
+        token = self.nodes[0].token(name, *scopes)
+        for m in self.nodes[1:]:
+            until(lambda m=m: m.get("/models/", headers={"Authorization": f"Bearer {token}"}).status != 401)
+        return token
+
+    def node_of(self, upload):
+        """The mirror that has the upload with this id, or that a request names."""
+        return next(m for m in self.nodes if m.ctl_json("cluster", "status")["node"][:12] == upload[:12])

@@ -1,77 +1,248 @@
 """Uploads of many requests through a balancer without affinity: any mirror of the cluster takes each of them."""
+import hashlib
+import json
 import os
-import signal
+import re
+import socket
 import threading
 
 import pytest
 
 from harness.bucket import Bucket
 from harness.image import Image, digest, errors
-from harness.mirrord import free_port, until
-from harness.round_robin import RoundRobin
-from system.test_cluster import know
-
-
-class World:
-    def __init__(self, mirrord, bucket, folder):
-        self.mirrord, self.bucket = mirrord, bucket
-        self.keys, self.secret = bucket.keys_file(folder), folder / "cluster.secret"
-        self.secret.write_text("a secret of this cluster\n")
-        self.secret.chmod(0o600)
-        self.nodes = [self.start() for _ in range(3)]
-        know(bucket, 3)
-        self.token = self.nodes[0].token("ci", "publish:models/me/*", "publish:models/datasets/me/*")
-        self.front = RoundRobin(self.nodes)
-
-    def start(self, **kw):
-        port = free_port()
-        return self.mirrord(f'''repo "models" {{ protocol = "hosted" }}
-            listen "127.0.0.1:{port}" {{ }}
-            cluster "{self.bucket.url}" {{ endpoint = "{self.bucket.endpoint}" region = "eu-test-1" authorization = "file:{self.keys}"
-                                          secret = "file:{self.secret}" address = "http://127.0.0.1:{port}" }}''', **kw)
-
-    def image(self, name, at=None):
-        """Through the balancer, or at one mirror."""
-        return Image(self.front if at is None else self.nodes[at], f"models/me/{name}", self.token)
-
-
-@pytest.fixture
-def world(mirrord, tmp_path):
-    with Bucket() as b:
-        w = World(mirrord, b, tmp_path)
-        with w.front:
-            yield w
-
+from harness.mirrord import until
+from harness.round_robin import Cluster
+from system import test_hosted_xet as xet
+from system.test_agent import Agent
+from system.test_hosted_hub import Hub, below, lfs, sha
 
 BIG = os.urandom(3 << 20)
 
 
+@pytest.fixture(scope="module")
+def world(shared_mirrord, tmp_path_factory):
+    with Bucket() as b:
+        w = Cluster(shared_mirrord, b, tmp_path_factory.mktemp("cluster"))
+        w.ci = w.token("ci", "publish:models/*")
+        with w.front:
+            yield w
+
+
+@pytest.fixture
+def own(mirrord, tmp_path):
+    """A cluster whose mirrors a test may kill."""
+    with Bucket() as b:
+        w = Cluster(mirrord, b, tmp_path)
+        w.ci = w.token("ci", "publish:models/*")
+        with w.front:
+            yield w
+
+
+def image(w, name, at=None):
+    """Through the balancer, or at one mirror."""
+    return Image(w.front if at is None else w.nodes[at], f"models/me/{name}", w.ci)
+
+
+def everywhere(w, path, data):
+    for m in w.nodes:
+        until(lambda m=m: m.get(path).body == data)
+
+
+# --- images ---
+
 def test_an_image(world):
     layers = [BIG, b"small", os.urandom(100_000)]
     for i in range(3):
-        image = world.image(f"img{i}")
-        data = image.push("v1", layers)
+        data = image(world, f"img{i}").push("v1", layers)
         for at in range(3):
-            reader = world.image(f"img{i}", at)
-            got = reader.get("manifests/v1")
-            assert (got.status, got.body) == (200, data)
+            reader = image(world, f"img{i}", at)
+            until(lambda r=reader: r.get("manifests/v1").body == data)
             for layer in layers:
                 assert reader.get(f"blobs/{digest(layer)}").body == layer
-    asked = [line.rsplit(" ", 1)[1] for line in world.front.targets if " /v2/" in line]
-    assert set(asked) == {"0", "1", "2"}
+    assert {line.rsplit(" ", 1)[1] for line in world.front.targets if " /v2/" in line} == {"0", "1", "2"}
 
 
 def test_an_image_in_chunks(world):
-    image = world.image("chunks")
-    where = image.begin()
+    push = image(world, "chunks")
+    where = push.begin()
     for at in range(0, len(BIG), 1 << 20):
-        got = image.ask("PATCH", where, BIG[at:at + (1 << 20)], content_type="application/octet-stream",
-                        content_range=f"{at}-{at + (1 << 20) - 1}")
+        got = push.ask("PATCH", where, BIG[at:at + (1 << 20)], content_type="application/octet-stream",
+                       content_range=f"{at}-{at + (1 << 20) - 1}")
         assert got.status == 202, got.body
         where = got["location"]
-        assert image.ask("GET", where).status == 204
-    wrong = image.ask("PATCH", where, b"x", content_range="5-5")
+        assert push.ask("GET", where).status == 204
+    wrong = push.ask("PATCH", where, b"x", content_range="5-5")
     assert wrong.status == 416 and errors(wrong) == ["BLOB_UPLOAD_INVALID"]
-    assert image.ask("PUT", f"{where}?digest={digest(BIG)}", b"").status == 201
-    data = image.push("v1", [BIG])
-    assert world.image("chunks").get("manifests/v1").body == data
+    assert push.ask("PUT", f"{where}?digest={digest(BIG)}", b"").status == 201
+    for at in range(3):  # before a manifest names it, for those who may push
+        assert image(world, "chunks", at).get(f"blobs/{digest(BIG)}").body == BIG
+        assert image(world, "chunks", at).get(f"blobs/{digest(BIG)}", Range="bytes=5-9").body == BIG[5:10]
+        assert Image(world.nodes[at], "models/me/chunks", "anonymous").get(f"blobs/{digest(BIG)}").status in (401, 404)
+    data = push.push("v1", [BIG])
+    until(lambda: image(world, "chunks").get("manifests/v1").body == data)
+
+
+def test_a_body_of_unknown_length(world, tmp_path):
+    push, file = image(world, "stream"), tmp_path / "big"
+    file.write_bytes(BIG)
+    for _ in range(3):
+        where = push.begin()
+        got = world.front.get(where, args=["-X", "PATCH", "-T", file, "-H", f"Authorization: Bearer {world.ci}", "-H", "Transfer-Encoding: chunked"])
+        assert got.status == 202, got.body
+        assert push.ask("PUT", f"{where}?digest={digest(BIG)}", b"").status == 201
+
+
+# --- a Hub's clients ---
+
+def hub(world, name):
+    h = Hub.__new__(Hub)
+    h.m, h.wire, h.repo, h.token = world.front, "h1", "models", world.ci
+    assert h.create(name).status == 200
+    return h
+
+
+def test_lfs(world):
+    h = hub(world, "lfs")
+    files = {f"d/{i}.bin": os.urandom(50_000 * i + 1) for i in range(6)}
+    said = h.batch(*((sha(d), len(d)) for d in files.values()), name="lfs")[1]["objects"]
+    for one, data in zip(said, files.values()):
+        href = below(one["actions"]["upload"]["href"])
+        assert world.front.put(href, data).status == 200
+        assert world.front.put(f"{href}&verify=1", json.dumps({"oid": sha(data), "size": len(data)}).encode(), method="POST").status == 200
+    again = h.batch(*((sha(d), len(d)) for d in files.values()), name="lfs")[1]["objects"]
+    assert not any("actions" in one for one in again), "each mirror knows what has come"
+    got = h.commit(*(lfs(name, data) for name, data in files.items()), name="lfs")
+    assert got.status == 200, got.body
+    for name, data in files.items():
+        everywhere(world, f"/models/me/lfs/{name}", data)
+
+
+def test_an_object_in_parts(world):
+    part, count = 64 << 20, 5
+    h, whole = hub(world, "parts"), hashlib.sha256()
+    pieces = [bytes([n]) * 64 + bytes(part - 64) for n in range(count - 1)] + [b"the last one"]
+    for p in pieces:
+        whole.update(p)
+    oid, size = whole.hexdigest(), sum(map(len, pieces))
+    (one,) = h.batch((oid, size), name="parts")[1]["objects"]
+    up = one["actions"]["upload"]
+    for n in (3, 1, 5, 2, 4):
+        assert world.front.put(below(up["header"][str(n)]), pieces[n - 1]).status == 200
+    end = {"oid": oid, "parts": [{"partNumber": n + 1, "etag": "x"} for n in range(count)]}
+    assert world.front.put(below(up["href"]), json.dumps(end).encode(), method="POST").status == 200
+    assert world.front.put(below(one["actions"]["verify"]["href"]), json.dumps({"oid": oid, "size": size}).encode(), method="POST").status == 200
+    assert h.commit(("lfsFile", {"path": "w.bin", "algo": "sha256", "oid": oid, "size": size}), name="parts").status == 200
+    for m in world.nodes:
+        until(lambda m=m: m.get("/models/me/parts/w.bin", head=True).status == 200)
+
+
+def test_xet(world):
+    hub(world, "chunky")
+    world.front.ci = world.ci
+    for _ in range(2):
+        at = xet.store(world.front, "me/chunky", world.ci)
+        a, b = os.urandom(100_000), os.urandom(70_000)
+        assert xet.post(world.front, f"{at}/v1/xorbs/default/{xet.X1}", xet.chunk(a)).status == 200
+        assert xet.post(world.front, f"{at}/v1/xorbs/default/{xet.X2}", xet.chunk(b)).status == 200
+        whole = xet.shard((sha(b + a), [(xet.X2, 0, 1, len(b)), (xet.X1, 0, 1, len(a))]))
+        assert xet.post(world.front, f"{at}/v1/shards", whole).status == 200
+        assert xet.commit(world.front, "w.bin", sha(b + a), len(b + a), "me/chunky").status == 200
+        everywhere(world, "/models/me/chunky/w.bin", b + a)
+
+
+# --- sessions ---
+
+def test_trainagent(world, tmp_path):
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    files = {"a.bin": BIG, "sub/b": b"b", "empty": b"", **{f"n/{i}": b"%d" % i for i in range(30)}}
+    for name, data in files.items():
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_bytes(data)
+    agent = Agent.__new__(Agent)
+    folder = tmp_path / "node"
+    folder.mkdir()
+    (folder / "token").write_text(world.ci + "\n")
+    (folder / "token").chmod(0o600)
+    agent.folder, agent.m, agent.err = folder, world.front, ""
+    agent.env = dict(os.environ, TRAINAGENT_MIRROR=world.front.url(""), TRAINAGENT_TOKEN_FILE=str(folder / "token"),
+                     TRAINAGENT_SHELF=str(folder / "shelf"), TRAINAGENT_STATE=str(folder / "state"))
+    assert json.loads(agent("publish", source, "models/me/run", "--json"))["version"] == "v1"
+    for name, data in files.items():
+        everywhere(world, f"/models/me/run/{name}", data)
+
+
+def open_session(w, tree="me/gpt"):
+    got = w.front.put(f"/models/{tree}/-/uploads", b"", token=w.ci, method="POST")
+    assert got.status == 201, got.body
+    return json.loads(got.body)["upload"], got["location"]
+
+
+def test_a_file_that_goes_on_elsewhere(world):
+    """What came of a file is asked of one mirror, and sent on to another."""
+    _, where = open_session(world, "me/on")
+    first = world.front.put(f"{where}/f", BIG[:1 << 20], token=world.ci,
+                            headers={"Content-Range": f"bytes 0-{(1 << 20) - 1}/{len(BIG)}"})
+    assert first.status in (200, 202, 308), (first.status, first.body)
+    for m in world.nodes:
+        got = m.get(f"{where}/f", headers={"Authorization": f"Bearer {world.ci}"}, head=True)
+        assert got["upload-offset"] == str(1 << 20)
+    rest = world.front.put(f"{where}/f", BIG[1 << 20:], token=world.ci,
+                           headers={"Content-Range": f"bytes {1 << 20}-{len(BIG) - 1}/{len(BIG)}"})
+    assert rest.status == 201, rest.body
+    assert world.front.put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
+    everywhere(world, "/models/me/on/f", BIG)
+
+
+def test_a_lost_session_has_its_own_404(world):
+    """An id of no mirror that is alive: as a mirror that stands alone says of one that it never gave."""
+    lost = "0123456789ab" + "0" * 20
+    for m in world.nodes:
+        assert m.put(f"/models/me/gpt/-/uploads/{lost}/f", b"x", token=world.ci).status == 404
+        got = Image(m, "models/me/img", world.ci).ask("PATCH", f"blobs/uploads/{lost}", BIG)
+        assert got.status == 404 and errors(got) == ["BLOB_UPLOAD_UNKNOWN"]
+
+
+# --- who the client is, and who may say so ---
+
+def test_the_client_is_the_one_that_connected(world):
+    """Both access logs have its address; rights are those of its token."""
+    upload, where = open_session(world, "me/who")
+    owner = world.node_of(upload)
+    other = next(m for m in world.nodes if m is not owner)
+    path = f"{where}/from-afar"
+    got = other.get(path, method="PUT", data=b"x", headers={"Authorization": f"Bearer {world.ci}"}, args=["--interface", "127.0.0.9"])
+    assert got.status == 201, got.body
+    for m in (other, owner):
+        (entry,) = m.answered("from-afar")
+        assert entry["client"] == "127.0.0.9", entry
+    reader = world.token("reader", "read:models/*")
+    assert other.put(path, b"x", token=reader).status == 403
+    assert other.put(path, b"x").status == 401
+
+
+@pytest.mark.parametrize("hop", ["", "1", "1 127.0.0.1 http", "1 10.0.0.1 https " + "0" * 64, "2 10.0.0.1 https " + "0" * 64, "x" * 200])
+def test_a_stranger_passes_nothing_on(world, hop):
+    _, where = open_session(world, "me/stranger")
+    for m in world.nodes:
+        got = m.put(f"{where}/f", b"x", token=world.ci, headers={"Mirrord-Hop": hop or "0"})
+        assert got.status == 403 and b"signed" in got.body
+
+
+def test_what_is_passed_on_is_not_passed_on_again(own):
+    """A request that reaches a mirror which has not got the upload ends there, whoever sent it; and says nothing but what its client said."""
+    upload, where = open_session(own)
+    owner = own.node_of(upload)
+    others = [m for m in own.nodes if m is not owner]
+    owner.kill()
+    with socket.create_server(("127.0.0.1", own.port_of(owner))) as listener:  # stands where the owner stood
+        threading.Thread(target=lambda: others[0].put(f"{where}/f?x=1", b"", token=own.ci), daemon=True).start()
+        client, _ = listener.accept()
+        head = client.recv(65536).decode()
+        client.close()
+    hop, host = (re.search(rf"(?i)\r\n{name}: (.*)\r\n", head)[1] for name in ("mirrord-hop", "host"))
+    again = {"path": f"{where}/f?x=1", "data": b"", "token": own.ci, "headers": {"Mirrord-Hop": hop, "Host": host}}
+    assert others[1].put(**again).status == 404, "it answers for itself"
+    for changed in ({"token": None}, {"method": "POST"}, {"path": f"{where}/f?x=2"}, {"headers": {"Mirrord-Hop": hop, "Host": "other"}},
+                    {"headers": {"Mirrord-Hop": hop.replace("127.0.0.1", "127.0.0.2"), "Host": host}}):
+        assert others[1].put(**{**again, **changed}).status == 403, changed

@@ -318,6 +318,7 @@ static void read_object(struct hub_ask *k, struct slice hex)
         k->p->content_type = SLICE("application/octet-stream");
         k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
     }
+    k->p->uploads_id = upload;
 }
 
 void hub_object(struct hub_ask *k, struct slice hex)

@@ -794,6 +794,7 @@ static void batch_out(struct hub_ask *k)
     }
     plan_become(k->p, PLAN_LIST);
     k->p->expand = publisher != NULL && publisher->rc == 0;
+    k->p->uploads_tree = k->p->expand ? k->tree : SLICE_NONE;
     k->p->form = LIST_HUB_OBJECTS;
     k->p->posted = true;
     /* It tells what uploads have brought that no version has yet, and carries the caller's

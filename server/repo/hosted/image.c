@@ -620,6 +620,7 @@ static void plan_blob(struct image_ask *k)
     }
     if (f == NULL || f->rc != 0 || blob_row_decode(f->bytes, &row, NULL) != 0) {
         image_say(k, OCI_BLOB_UNKNOWN, "this image does not have that blob");
+        k->p->uploads_tree = staged ? k->tree : SLICE_NONE;
         return;
     }
     send_blob(k, &d, row.size_bytes, staged);

@@ -1,0 +1,205 @@
+"""Uploads over several mirrors when one of them dies, stops, comes back or lies: an answer that the client understands, and never a hang."""
+import contextlib
+import os
+import signal
+import socket
+import threading
+
+import pytest
+
+from harness.bucket import Bucket
+from harness.image import Image, errors
+from harness.mirrord import until
+from harness.round_robin import Cluster
+from system.test_cluster_sessions import BIG, everywhere, image, open_session
+
+
+@pytest.fixture
+def world(mirrord, tmp_path):
+    with Bucket() as b:
+        w = Cluster(mirrord, b, tmp_path)
+        w.ci = w.token("ci", "publish:models/*")
+        with w.front:
+            yield w
+
+
+def split(w, upload):
+    """The mirror that has the upload, and the others."""
+    owner = w.node_of(upload)
+    return owner, [m for m in w.nodes if m is not owner]
+
+
+def send(m, where, name="f", data=BIG, **kw):
+    return m.put(f"{where}/{name}", data, **kw)
+
+
+def test_a_mirror_that_died_takes_its_uploads_with_it(world):
+    """503 while it may come back, then the 404 on which clients begin anew."""
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    assert send(others[0], where, token=world.ci).status == 201
+    pushed = image(world, "img").begin()
+    owner.kill()
+    world.nodes.remove(owner)
+    world.front.ports = [m.port for m in others]
+    seen = set()
+
+    def is_lost():
+        statuses = {send(m, where, token=world.ci).status for m in others}
+        seen.update(statuses)
+        return statuses == {404}
+    until(is_lost)
+    assert seen <= {503, 404}, seen
+    until(lambda: not world.front.put(f"{where}/commit", b"", token=world.ci, method="POST").status == 503)
+    if world.nodes[0].ctl_json("cluster", "status")["node"][:12] != pushed.rsplit("/", 1)[1][:12]:
+        got = Image(others[0], "models/me/img", world.ci).ask("PATCH", pushed, BIG)
+        assert got.status in (202, 404) and (got.status == 202 or errors(got) == ["BLOB_UPLOAD_UNKNOWN"])
+    data = image(world, "img").push("v1", [BIG, b"small"])  # anew
+    for at in range(2):
+        until(lambda at=at: image(world, "img", at).get("manifests/v1").body == data)
+    upload, where = open_session(world, "me/anew")
+    assert send(world.front, where, token=world.ci).status == 201
+    assert world.front.put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
+    everywhere(world, "/models/me/anew/f", BIG)
+
+
+def test_a_mirror_that_was_restarted_still_has_its_uploads(world):
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    assert send(others[0], where, "a", token=world.ci).status == 201
+    owner.kill()
+    assert send(others[1], where, "b", token=world.ci).status == 503
+    owner.start()
+    until(lambda: send(others[1], where, "b", token=world.ci).status == 201)
+    assert others[0].put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
+    for name in "ab":
+        everywhere(world, f"/models/me/gpt/{name}", BIG)
+
+
+def test_killed_in_the_middle_of_a_body(world):
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    got = []
+
+    def upload_slowly():
+        got.append(send(others[0], where, token=world.ci, args=["--limit-rate", "400k"]))
+    t = threading.Thread(target=upload_slowly)
+    t.start()
+    until(lambda: owner.metric("mirrord_http_received_bytes_total") > 500_000)
+    owner.kill()
+    t.join(120)
+    assert not t.is_alive() and got[0].status == 503 and int(got[0]["retry-after"]) > 0, got
+    owner.start()
+    until(lambda: send(others[0], where, token=world.ci).status == 201)
+    assert others[1].put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
+    everywhere(world, "/models/me/gpt/f", BIG)
+
+
+def test_a_mirror_that_stops(world):
+    """It accepts connections, and says nothing. It is not alive any more as soon as the bucket does not hear from it."""
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    owner.child.send_signal(signal.SIGSTOP)
+    try:
+        assert send(others[0], where, token=world.ci).status == 503
+        data = image(world, "img", world.nodes.index(others[0])).push("v1", [b"layer"])  # whoever was responsible for it
+    finally:
+        owner.child.send_signal(signal.SIGCONT)
+    until(lambda: send(others[0], where, token=world.ci).status == 201)
+    for at in range(3):
+        until(lambda at=at: image(world, "img", at).get("manifests/v1").body == data)
+
+
+def test_a_client_that_leaves(world):
+    """What it has sent stays, as on one mirror: it goes on from there, by way of another one."""
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    half = {"Content-Range": f"bytes 0-{len(BIG) - 1}/{len(BIG)}"}
+    with socket.create_connection(("127.0.0.1", others[0].port)) as s:
+        s.sendall(f"PUT {where}/f HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {world.ci}\r\nContent-Length: {len(BIG)}\r\n\r\n".encode() + BIG[:2 << 20])
+        until(lambda: owner.metric("mirrord_http_received_bytes_total") >= 2 << 20)
+    head = {"Authorization": f"Bearer {world.ci}"}
+
+    def offset():
+        return int(others[1].get(f"{where}/f", headers=head, head=True)["upload-offset"] or 0)
+    until(lambda: offset() >= 1 << 20)
+    at = offset()
+    got = send(others[1], where, data=BIG[at:], token=world.ci, headers={"Content-Range": f"bytes {at}-{len(BIG) - 1}/{len(BIG)}"})
+    assert got.status == 201, (half, got.body)
+    assert others[1].put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
+    everywhere(world, "/models/me/gpt/f", BIG)
+
+
+# --- who stands where a mirror stood ---
+
+@contextlib.contextmanager
+def impostor(world, owner, serve):
+    """serve(connection) for each that comes to the address of this mirror, which is dead."""
+    owner.kill()
+    listener = socket.create_server(("127.0.0.1", world.port_of(owner)))
+    over = threading.Event()
+
+    def run(c):
+        with contextlib.suppress(OSError), c:
+            serve(c, over)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=run, args=(listener.accept()[0],), daemon=True).start()
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def says(text, then=None):
+    def serve(c, over):
+        c.recv(65536)
+        c.sendall(text)
+        if then is not None:
+            then(c, over)
+    return serve
+
+
+def trickles(c, over):
+    while not over.wait(0.2):
+        c.sendall(b"x")
+
+
+@pytest.mark.parametrize("lie", [
+    says(b""), says(b"hello, this is no HTTP\r\n\r\n"), says(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000), says(b"HTTP/1.1 200 OK\r\n\r\nno length"),
+    says(b"HTTP/1.1 200 OK\r\n", trickles), says(b"", lambda c, over: over.wait())], ids=["closes", "no http", "large head", "no end", "trickles", "silent"])
+def test_a_head_that_never_comes(world, lie):
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    with impostor(world, owner, lie):
+        got = send(others[0], where, data=b"x", token=world.ci)
+        assert got.status in (502, 503, 404), (got.status, got.body)
+
+
+@pytest.mark.parametrize("body", [
+    says(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"), says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"),
+    says(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", trickles)], ids=["short", "cut", "trickles"])
+def test_a_body_that_ends_early(world, body):
+    """The client sees that it is not whole."""
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    with impostor(world, owner, body):
+        got = others[0].get(f"{where}/f", headers={"Authorization": f"Bearer {world.ci}"})
+        assert not got.whole or got.status == 404
+
+
+def test_memory_while_a_mirror_does_not_read(world):
+    """The client is held back: what it sends does not pile up in between."""
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    with impostor(world, owner, lambda c, over: (c.recv(4096), over.wait())):
+        send(others[0], where, data=b"x", token=world.ci, args=["--max-time", "1"])
+        before = others[0].peak_bytes()
+        for _ in range(3):
+            send(others[0], where, data=os.urandom(64 << 20), token=world.ci, args=["--max-time", "2"])
+        assert others[0].peak_bytes() - before < 48 << 20

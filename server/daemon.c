@@ -318,6 +318,12 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
             capability_share_key(c->cluster.secret);
         }
     }
+    if (c->cluster.bucket.url == NULL) {
+        rc = cluster_absent(d->store, e);
+        if (rc != 0) {
+            goto out;
+        }
+    }
     moved_note(d->store, set, NULL);
     rc = pinned_branch_load(d->store, set, e);
     if (rc != 0) {

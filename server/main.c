@@ -29,7 +29,8 @@ extern const char *malloc_conf;
 const char *malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0";
 
 static const char usage[] =
-    "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair] | --check-cluster] [--json]\n"
+    "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair] | --check-cluster |\n"
+    "                --leave-cluster [--force]] [--json]\n"
     "\n"
     "  -c, --config FILE   the configuration file (default /etc/mirrord/mirrord.conf)\n"
     "  -t, --test          test it and exit: with 0, or with 78 and a message\n"
@@ -38,7 +39,10 @@ static const char usage[] =
     "      --deep          with --verify: hash every blob again\n"
     "      --repair        with --verify: remove rows without a blob, set damaged blobs aside\n"
     "      --check-cluster check whether the bucket of the cluster section keeps its promises\n"
-    "      --json          with -t, --verify and --check-cluster: one JSON object on stdout\n"
+    "      --leave-cluster without the bucket: let the store stand alone\n"
+    "      --force         with --leave-cluster: also if files are missing\n"
+    "      --json          with -t, --verify, --check-cluster and --leave-cluster: one JSON\n"
+    "                      object on stdout\n"
     "      --version       print the version and exit\n"
     "\n"
     "Runs in the foreground and logs to stderr. SIGHUP reloads the configuration, SIGUSR1 "
@@ -328,6 +332,43 @@ static int check_cluster(const char *path, bool json)
     return rc == 0 ? 0 : rc == E_CONFIG ? fail_config(&why) : print_failure(&why);
 }
 
+static void print_leave_json(uint64_t missing, uint64_t bytes, const struct err *why)
+{
+    struct buf out = BUF_INIT(64 << 10);
+
+    jwrite_open(&out, NULL, '{');
+    jwrite_u64(&out, "missing", missing);
+    jwrite_u64(&out, "missing_bytes", bytes);
+    if (why->code != 0) {
+        jwrite_err(&out, "error", why);
+    }
+    jwrite_close(&out, '}');
+    printf("%s\n", buf_cstr(&out));
+    buf_free(&out);
+}
+
+static int leave_cluster(const char *path, bool force, bool json)
+{
+    uint64_t missing = 0, bytes = 0;
+    struct store *s = NULL;
+    struct conf *c = NULL;
+    struct err why = {0};
+    int rc = conf_read(path, &c, &why);
+
+    rc = rc != 0 ? rc : store_open(&c->store, &s, &why);
+    rc = rc != 0 ? rc : cluster_leave_offline(s, force, &missing, &bytes, &why);
+    store_close(&s);
+    conf_free(&c);
+    if (json) {
+        print_leave_json(missing, bytes, &why);
+    } else if (rc == 0) {
+        printf("the store stands alone; files that trees hold and that are not here: %" PRIu64
+               ", %" PRIu64 " bytes\n",
+               missing, bytes);
+    }
+    return rc == 0 ? 0 : print_failure(&why);
+}
+
 /* Threads inherit the mask: signals are for daemon_run() alone. */
 static void block_signals(void)
 {
@@ -383,7 +424,17 @@ static int unknown_mirrord_option(const struct option *options, const char *said
 
 int main(int argc, char **argv)
 {
-    enum { OPT_VERSION = 256, OPT_VERIFY, OPT_DEEP, OPT_REPAIR, OPT_JSON, OPT_DOCS, OPT_CHECK };
+    enum {
+        OPT_VERSION = 256,
+        OPT_VERIFY,
+        OPT_DEEP,
+        OPT_REPAIR,
+        OPT_JSON,
+        OPT_DOCS,
+        OPT_CHECK,
+        OPT_LEAVE,
+        OPT_FORCE
+    };
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
                                             {"test", no_argument, NULL, 't'},
                                             {"print", no_argument, NULL, 'T'},
@@ -392,6 +443,8 @@ int main(int argc, char **argv)
                                             {"verify", no_argument, NULL, OPT_VERIFY},
                                             {"deep", no_argument, NULL, OPT_DEEP},
                                             {"check-cluster", no_argument, NULL, OPT_CHECK},
+                                            {"leave-cluster", no_argument, NULL, OPT_LEAVE},
+                                            {"force", no_argument, NULL, OPT_FORCE},
                                             {"repair", no_argument, NULL, OPT_REPAIR},
                                             {"json", no_argument, NULL, OPT_JSON},
                                             {"print-docs", required_argument, NULL, OPT_DOCS},
@@ -400,6 +453,7 @@ int main(int argc, char **argv)
     bool deep = false;
     bool repair = false;
     bool json = false;
+    bool force = false;
     int what = 0;
     int opt;
 
@@ -426,10 +480,14 @@ int main(int argc, char **argv)
         case OPT_JSON:
             json = true;
             break;
+        case OPT_FORCE:
+            force = true;
+            break;
         case 't':
         case 'T':
         case OPT_VERIFY:
         case OPT_CHECK:
+        case OPT_LEAVE:
             what = opt;
             break;
         case ':':
@@ -445,8 +503,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "mirrord: %s is only for --verify\n", deep ? "--deep" : "--repair");
         return 64;
     }
-    if (json && what != OPT_VERIFY && what != OPT_CHECK && what != 't') {
-        fputs("mirrord: --json is only for -t, --verify and --check-cluster\n", stderr);
+    if (json && what != OPT_VERIFY && what != OPT_CHECK && what != OPT_LEAVE && what != 't') {
+        fputs("mirrord: --json is only for -t, --verify, --check-cluster and --leave-cluster\n",
+              stderr);
+        return 64;
+    }
+    if (force && what != OPT_LEAVE) {
+        fputs("mirrord: --force is only for --leave-cluster\n", stderr);
         return 64;
     }
     if (optind != argc) {
@@ -463,6 +526,8 @@ int main(int argc, char **argv)
         return verify_store_files(path, deep, repair, json);
     case OPT_CHECK:
         return check_cluster(path, json);
+    case OPT_LEAVE:
+        return leave_cluster(path, force, json);
     default:
         return serve_mirror(path);
     }

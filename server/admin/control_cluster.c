@@ -1,5 +1,5 @@
 /* Verbs about the cluster of which this mirror is one: cluster.status, cluster.nodes,
- * cluster.drain, cluster.check. */
+ * cluster.drain, cluster.adopt, cluster.leave, cluster.check. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -224,6 +224,54 @@ int verb_cluster_drain(struct talk *t, struct err *e)
         return 0;
     }
     return drain_node(t, e);
+}
+
+/* --- cluster.adopt, cluster.leave --- */
+
+static int on_moved(void *arg, uint64_t done, uint64_t total)
+{
+    struct talk *t = arg;
+
+    return talk_left(t) ? 1 : talk_progress(t, done, total);
+}
+
+static int has_cluster(const struct talk *t, struct err *e)
+{
+    return t->deps->cluster != NULL
+               ? 0
+               : err_set(e, E_CONFIG,
+                         "this mirror runs without a cluster section; add one to its configuration "
+                         "and restart it: until the repositories are moved, it serves and stores "
+                         "as before");
+}
+
+int verb_cluster_adopt(struct talk *t, struct err *e)
+{
+    struct cluster_status c;
+    struct adopted done;
+    int rc = has_cluster(t, e);
+
+    rc = rc != 0 ? rc : cluster_adopt(t->deps->cluster, on_moved, t, &done, e);
+    if (rc == 0) {
+        cluster_status(t->deps->cluster, &c);
+        jwrite_str(t->result, "bucket", c.place);
+        jwrite_u64(t->result, "uploaded_bytes", done.bytes);
+        jwrite_u64(t->result, "held_ms", done.held_ms);
+    }
+    return rc;
+}
+
+int verb_cluster_leave(struct talk *t, struct err *e)
+{
+    struct left done;
+    int rc = has_cluster(t, e);
+
+    rc = rc != 0 ? rc : cluster_leave_local(t->deps->cluster, on_moved, t, &done, e);
+    if (rc == 0) {
+        jwrite_u64(t->result, "fetched_bytes", done.bytes);
+        jwrite_u64(t->result, "held_ms", done.held_ms);
+    }
+    return rc;
 }
 
 /* --- cluster.check --- */

@@ -222,7 +222,14 @@ static void look_at_cluster(struct teller *l)
     if (!l->s->clustered) {
         return;
     }
-    if (c->state == CLUSTER_STOPPED) {
+    if (c->state == CLUSTER_NOT_JOINED) {
+        report_one_trouble(
+            l, &(struct trouble){.kind = "cluster",
+                                 .what = "this mirror stands alone: its repositories, tokens and "
+                                         "pins are not in the bucket of its cluster section",
+                                 .todo = "run `mirrorctl cluster adopt` to move them there, or "
+                                         "remove the section"});
+    } else if (c->state == CLUSTER_STOPPED) {
         report_stopped_cluster(l, c);
     } else {
         look_at_clusters_log(l, c);

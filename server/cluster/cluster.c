@@ -8,7 +8,10 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/adopt.h"
 #include "server/cluster/checkpoint.h"
+#include "server/cluster/identity.h"
+#include "server/cluster/leave.h"
 #include "server/cluster/log_trim.h"
 #include "server/cluster/member.h"
 #include "server/cluster/poke.h"
@@ -16,18 +19,13 @@
 #include "server/store/batch.h"
 
 /* In TABLE_META. */
-#define NODE_KEY    SLICE("cluster node")
-#define CLUSTER_KEY SLICE("cluster id")
+#define NODE_KEY SLICE("cluster node")
 
 /* The cache's name for what lies in the bucket. No repository has such a name. */
 #define CONTENT_REPO "/cluster"
 
-/* In the bucket, created once. */
-#define IDENTITY_KEY "cluster.json"
-
 enum {
     ID_BYTES = 16,
-    IDENTITY_BYTES_MAX = 4096,
     ORIGIN_CONNECTIONS = 32,
     ANSWER_MS = 2000,
     KEEP_MS = 5000,                  /* between looks whether a checkpoint is due */
@@ -49,6 +47,10 @@ struct cluster {
     struct cluster_sequencer *sequencer;
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
+    uint64_t boot;
+    atomic_bool joined; /* its rows are the cluster's; else it stands alone */
+    atomic_bool ends;
+    atomic_flag moving;      /* cluster_adopt() or cluster_leave_local() runs */
     struct collect *collect; /* NULL: not yet */
     pthread_t keeper;
     bool keeps;       /* there is that thread */
@@ -159,7 +161,7 @@ static int on_blob_wanted(void *arg, const struct digest *d, struct err *e)
     struct cluster *c = arg;
 
     struct err why = {0};
-    int rc = tree_content_fetch(c->trees, d, &why);
+    int rc = c->joined ? tree_content_fetch(c->trees, d, &why) : E_NOTFOUND;
 
     /* That is for a person to repair; who reads may come again. */
     return rc == E_DENIED || rc == E_CONFIG ? err_set(e, E_AGAIN, "%.220s", why.text)
@@ -170,7 +172,7 @@ static bool on_blob_looked_up(void *arg, const struct digest *d, uint64_t *size_
 {
     struct cluster *c = arg;
 
-    return tree_content_has(c->trees, d, size_bytes);
+    return c->joined && tree_content_has(c->trees, d, size_bytes);
 }
 
 static bool on_node_looked_up(void *arg, const struct digest *id)
@@ -203,11 +205,6 @@ static uint64_t random_u64(void)
     return n;
 }
 
-static void draw_id(char hex[2 * ID_BYTES + 1])
-{
-    snprintf(hex, 2 * ID_BYTES + 1, "%016" PRIx64 "%016" PRIx64, random_u64(), random_u64());
-}
-
 static int keep_row(struct store *s, struct slice key, const char *text, struct err *e)
 {
     struct batch *b = batch_new();
@@ -225,41 +222,26 @@ static int load_node(struct cluster *c, struct err *e)
     if (rc == 0) {
         snprintf(c->node, sizeof c->node, "%s", buf_cstr(&row));
     } else if (rc == E_NOTFOUND) {
-        draw_id(c->node);
+        identity_draw(c->node);
         rc = keep_row(c->store, NODE_KEY, c->node, e);
     }
     buf_free(&row);
     return rc;
 }
 
-/* The cluster's id, which the first node of a cluster creates. */
-static int read_identity(struct bucket *b, struct buf *out, struct err *e)
-{
-    struct buf mine = BUF_INIT(IDENTITY_BYTES_MAX);
-    char id[2 * ID_BYTES + 1];
-    int rc = bucket_get(b, IDENTITY_KEY, out, e);
-
-    if (rc == E_NOTFOUND) {
-        draw_id(id);
-        buf_addf(&mine, "{\"cluster\": \"%s\", \"format\": 1, \"created\": %" PRIu64 "}\n", id,
-                 clock_unix_s());
-        rc = bucket_create(b, IDENTITY_KEY, buf_slice(&mine), e);
-        rc = rc == 0 || rc == E_EXISTS ? bucket_get(b, IDENTITY_KEY, out, e) : rc;
-    }
-    buf_free(&mine);
-    return rc;
-}
-
+/* The first mirror of a cluster creates it. */
 static int check_identity(struct cluster *c, struct err *e)
 {
-    struct buf now = BUF_INIT(IDENTITY_BYTES_MAX), before = BUF_INIT(IDENTITY_BYTES_MAX);
-    int rc = read_identity(c->bucket, &now, e);
+    struct identity now = IDENTITY_INIT;
+    struct buf before = BUF_INIT(IDENTITY_BYTES_MAX);
+    int rc = identity_create(c->bucket, NULL, &now, e);
 
     if (rc == 0) {
-        rc = store_get(c->store, TABLE_META, CLUSTER_KEY, &before, e);
+        rc = store_get(c->store, TABLE_META, IDENTITY_ROW, &before, e);
         if (rc == E_NOTFOUND) {
-            rc = keep_row(c->store, CLUSTER_KEY, buf_cstr(&now), e);
-        } else if (rc == 0 && !slice_eq(buf_slice(&before), buf_slice(&now))) {
+            rc = adopt_check_founded(c->bucket, &now, c->node, e);
+            rc = rc != 0 ? rc : keep_row(c->store, IDENTITY_ROW, buf_cstr(&now.text), e);
+        } else if (rc == 0 && !slice_eq(buf_slice(&before), buf_slice(&now.text))) {
             rc = err_set(e, E_CONFIG,
                          "%s is the bucket of another cluster than the one that this mirror "
                          "belongs to; correct the cluster section, or give the mirror a new "
@@ -267,7 +249,7 @@ static int check_identity(struct cluster *c, struct err *e)
                          bucket_place(c->bucket));
         }
     }
-    buf_free(&now);
+    identity_free(&now);
     buf_free(&before);
     return rc;
 }
@@ -302,7 +284,7 @@ static int keep_log(struct cluster *c, uint64_t *newest, struct err *e)
     int rc;
 
     sequencer_status(c->sequencer, &q);
-    if (q.applied < *newest + c->set.checkpoint_entries || !is_first_member(c)) {
+    if (!c->joined || q.applied < *newest + c->set.checkpoint_entries || !is_first_member(c)) {
         return 0;
     }
     rc = checkpoint_list(c->bucket, 1, on_newest, newest, e); /* another one may have been it */
@@ -325,7 +307,9 @@ static int keep_log(struct cluster *c, uint64_t *newest, struct err *e)
 
 static bool on_first_asked(void *arg)
 {
-    return is_first_member(arg);
+    struct cluster *c = arg;
+
+    return c->joined && is_first_member(c);
 }
 
 static bool on_alive_asked(void *arg, const char *node)
@@ -418,7 +402,9 @@ static void stop_collect(struct cluster *c)
 int cluster_collect(struct cluster *c, bool dry, collect_progress *progress, void *arg,
                     struct collect_report *out, struct err *e)
 {
-    return collect_run(c->collect, dry, progress, arg, out, e);
+    return c->joined ? collect_run(c->collect, dry, progress, arg, out, e)
+                     : err_set(e, E_NOTFOUND,
+                               "this mirror stands alone; `mirrorctl cluster adopt` comes first");
 }
 
 static void *run_keeper(void *arg)
@@ -572,7 +558,7 @@ static bool wait_for_check(struct cluster *c)
 {
     uint64_t now_ms = clock_now_ms();
 
-    if (c->checking || c->broken || c->set.check_ms == 0) {
+    if (c->checking || c->broken || c->set.check_ms == 0 || !c->joined) {
         cond_wait(&c->check_changed, &c->check_lock);
     } else if (now_ms < c->check_due_ms) {
         cond_wait_ms(&c->check_changed, &c->check_lock, c->check_due_ms - now_ms);
@@ -633,12 +619,44 @@ static int open_sequencer(struct cluster *c, struct err *e)
                                              .after_apply = on_after_apply,
                                              .announce = on_announce};
     struct sequencer_settings set = {
-        .boot = random_u64(), .poll_ms = c->set.poll_ms, .ops = &ops, .arg = c};
+        .boot = c->boot, .poll_ms = c->set.poll_ms, .ops = &ops, .arg = c};
 
     if (!slice_hex(slice_str(c->node), set.node, LOG_ENTRY_NODE_BYTES)) {
         return err_set(e, E_CORRUPT, "the row of this node's id cannot be decoded");
     }
+    set.may_be_alone = true;
     return sequencer_start(c->store, c->bucket, &set, &c->sequencer, e);
+}
+
+/* A bucket that cannot be looked at is looked at again by cluster_adopt(). */
+static int check_alone(struct cluster *c, struct err *e)
+{
+    struct err why = {0};
+    int rc = adopt_may_begin(c->bucket, c->node, &why);
+
+    if (rc == E_EXISTS || rc == E_CONFIG || rc == E_UNSUPPORTED) {
+        return err_set(e, rc, "%s", why.text);
+    }
+    log_warn("cluster.not_joined",
+             "bucket=\"%s\" why=\"this mirror stands alone until `mirrorctl cluster adopt` has "
+             "moved its repositories into the bucket\"",
+             bucket_place(c->bucket));
+    return 0;
+}
+
+/* Whose the rows are decides how it begins. */
+static int look_at_rows(struct cluster *c, struct err *e)
+{
+    enum sequencer_rows rows;
+    int rc = adopt_finish(c->store, c->bucket, &c->ends, e);
+
+    rc = rc != 0 ? rc : leave_finish(c->store, e);
+    rc = rc != 0 ? rc : sequencer_look(c->store, &rows, e);
+    if (rc == 0) {
+        c->joined = rows != ROWS_OWN;
+        rc = rows == ROWS_OWN ? check_alone(c, e) : 0;
+    }
+    return rc;
 }
 
 static int open_origin(struct cluster *c, struct err *e)
@@ -658,7 +676,7 @@ static int open_origin(struct cluster *c, struct err *e)
 static struct members *open_members(struct cluster *c)
 {
     struct members_settings set = {.bucket = c->bucket,
-                                   .boot = random_u64(),
+                                   .boot = c->boot,
                                    .gone_s = c->set.takeover_s,
                                    .applied = on_applied_asked,
                                    .arg = c};
@@ -680,6 +698,8 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     *out = NULL;
     c->set = *set;
     c->store = s;
+    c->boot = random_u64();
+    atomic_flag_clear(&c->moving);
     lock_init(&c->lock, LOCK_CLUSTER);
     cond_init(&c->wake);
     lock_init(&c->check_lock, LOCK_LEAF);
@@ -695,15 +715,22 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->trees = tree_content_open(&(struct tree_content_settings){
         .store = s, .bucket = c->content, .make_room = on_room_wanted, .arg = c});
     c->poker = set->secret != NULL ? poker_open(set->secret) : NULL;
-    c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, on_node_looked_up, c};
+    c->blob_source = (struct blob_source){.bring = on_blob_wanted,
+                                          .has = on_blob_looked_up,
+                                          .needs_node = on_node_looked_up,
+                                          .arg = c};
     store_set_blob_source(s, &c->blob_source);
-    rc = open_sequencer(c, e);
+    rc = look_at_rows(c, e);
+    rc = rc != 0 ? rc : open_sequencer(c, e);
     if (rc != 0) {
         store_set_blob_source(s, NULL);
         cluster_close(&c);
         return rc;
     }
     c->members = open_members(c);
+    if (c->joined) {
+        members_start(c->members);
+    }
     c->relay = set->secret != NULL && set->address != NULL
                    ? relay_open(set->secret, c->node, c->members)
                    : NULL;
@@ -718,6 +745,19 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     open_collect(c);
     *out = c;
     return 0;
+}
+
+int cluster_absent(struct store *s, struct err *e)
+{
+    int rc = adopt_check_alone(s, e);
+
+    return rc != 0 ? rc : leave_finish(s, e);
+}
+
+int cluster_leave_offline(struct store *s, bool force, uint64_t *missing, uint64_t *missing_bytes,
+                          struct err *e)
+{
+    return leave_offline(s, force, missing, missing_bytes, e);
 }
 
 void cluster_on_row(struct cluster *c, void (*on_row)(void *arg, enum table t, struct slice key),
@@ -793,9 +833,10 @@ void cluster_stop(struct cluster *c)
     if (c == NULL || c->sequencer == NULL) {
         return;
     }
+    c->ends = true;
     cluster_on_row(c, NULL, NULL);
     cluster_on_full(c, NULL, NULL);
-    if (answers_now(c)) {
+    if (c->joined && answers_now(c)) {
         members_leave(c->members);
     }
     tree_content_interrupt(c->trees);
@@ -839,7 +880,7 @@ bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a, 
     struct content_object o;
     char key[CONTENT_KEY_ROOM], hex[DIGEST_HEX + 1];
 
-    if (!tree_content_is_object(c->trees, d, &o)) {
+    if (!c->joined || !tree_content_is_object(c->trees, d, &o)) {
         return false;
     }
     content_key(&o, key);
@@ -861,7 +902,7 @@ bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a, 
 
 struct relay *cluster_relay(struct cluster *c)
 {
-    return c != NULL ? c->relay : NULL;
+    return c != NULL && c->joined ? c->relay : NULL;
 }
 
 struct owners *cluster_owners(struct cluster *c)
@@ -879,6 +920,122 @@ bool cluster_poke(struct cluster *c, uint64_t seq)
     return sequencer_poke(c->sequencer, seq, POKE_WAIT_MS);
 }
 
+/* --- into a bucket, and out of it --- */
+
+struct moving {
+    struct cluster *cluster;
+    int (*on_progress)(void *arg, uint64_t done, uint64_t total);
+    void *arg;
+};
+
+static int on_moving_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct moving *m = arg;
+
+    return m->on_progress(m->arg, done, total);
+}
+
+static void on_parted(void *arg)
+{
+    struct moving *m = arg;
+
+    m->cluster->joined = false;
+}
+
+static int begin_moving(struct cluster *c, struct err *e)
+{
+    return atomic_flag_test_and_set(&c->moving)
+               ? err_set(e, E_BUSY, "`cluster adopt` or `cluster leave` is running already")
+               : 0;
+}
+
+static void end_moving(struct cluster *c)
+{
+    lock_take(&c->check_lock); /* the checker looks whether it is to check */
+    cond_signal(&c->check_changed);
+    lock_drop(&c->check_lock);
+    atomic_flag_clear(&c->moving);
+}
+
+static int adopt(struct cluster *c, struct moving *m, struct adopted *out, struct err *e)
+{
+    struct adopt_settings set = {.store = c->store,
+                                 .bucket = c->bucket,
+                                 .trees = c->trees,
+                                 .sequencer = c->sequencer,
+                                 .node = c->node,
+                                 .boot = c->boot,
+                                 .stop = &c->ends,
+                                 .on_progress = on_moving_progress,
+                                 .arg = m};
+    int rc = cluster_check(c, NULL, NULL, e);
+
+    rc = rc != 0 ? rc : adopt_run(&set, out, e);
+    if (rc == 0) {
+        c->joined = true;
+        members_set_state(c->members, MEMBER_READY);
+        members_start(c->members);
+    }
+    return rc;
+}
+
+int cluster_adopt(struct cluster *c, int (*on_progress)(void *arg, uint64_t done, uint64_t total),
+                  void *arg, struct adopted *out, struct err *e)
+{
+    struct moving m = {c, on_progress, arg};
+    int rc = begin_moving(c, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    rc = c->joined ? err_set(e, E_EXISTS, "this mirror is one of the cluster already")
+                   : adopt(c, &m, out, e);
+    end_moving(c);
+    if (rc == 0) {
+        log_info("cluster.adopted", "bucket=\"%s\" bytes=%" PRIu64 " held_ms=%" PRIu64,
+                 bucket_place(c->bucket), out->bytes, out->held_ms);
+    }
+    return rc;
+}
+
+static int leave_local(struct cluster *c, struct moving *m, struct left *out, struct err *e)
+{
+    struct leave_settings set = {.store = c->store,
+                                 .trees = c->trees,
+                                 .sequencer = c->sequencer,
+                                 .source = &c->blob_source,
+                                 .stop = &c->ends,
+                                 .on_progress = on_moving_progress,
+                                 .on_parted = on_parted,
+                                 .arg = m};
+    int rc = leave_run(&set, out, e);
+
+    if (!c->joined) {
+        members_rest(c->members);
+    }
+    return rc;
+}
+
+int cluster_leave_local(struct cluster *c,
+                        int (*on_progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+                        struct left *out, struct err *e)
+{
+    struct moving m = {c, on_progress, arg};
+    int rc = begin_moving(c, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    rc = c->joined ? leave_local(c, &m, out, e)
+                   : err_set(e, E_EXISTS, "this mirror stands alone already");
+    end_moving(c);
+    if (rc == 0) {
+        log_info("cluster.parted", "bucket=\"%s\" bytes=%" PRIu64 " held_ms=%" PRIu64,
+                 bucket_place(c->bucket), out->bytes, out->held_ms);
+    }
+    return rc;
+}
+
 /* --- status --- */
 
 const char *cluster_state_name(enum cluster_state s)
@@ -892,6 +1049,8 @@ const char *cluster_state_name(enum cluster_state s)
         return "in doubt";
     case CLUSTER_BROKEN:
         return "broken";
+    case CLUSTER_NOT_JOINED:
+        return "not joined";
     case CLUSTER_STOPPED:
         break;
     }
@@ -923,6 +1082,7 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
                                    .applied = q.applied,
                                    .lag_ms = lag_ms(&q),
                                    .commits_waiting = q.waiting};
+    out->lag_ms = c->joined ? out->lag_ms : 0;
     out->fresh = out->lag_ms <= c->set.stale_after_ms;
     memcpy(out->node, c->node, sizeof out->node);
     out->member = members_state(c->members);
@@ -935,7 +1095,8 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
     out->checked = c->checked;
     broken = c->broken;
     lock_drop(&c->check_lock);
-    out->state = q.stopped         ? CLUSTER_STOPPED
+    out->state = !c->joined        ? CLUSTER_NOT_JOINED
+                 : q.stopped       ? CLUSTER_STOPPED
                  : broken          ? CLUSTER_BROKEN
                  : q.in_doubt      ? CLUSTER_IN_DOUBT
                  : q.failures != 0 ? CLUSTER_AWAY
@@ -944,7 +1105,8 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
 
 bool cluster_is_fresh(struct cluster *c)
 {
-    return clock_boot_ms() - sequencer_confirmed_ms(c->sequencer) <= c->set.stale_after_ms;
+    return !c->joined ||
+           clock_boot_ms() - sequencer_confirmed_ms(c->sequencer) <= c->set.stale_after_ms;
 }
 
 struct claims *cluster_claims(struct cluster *c)

@@ -15,6 +15,9 @@
  * are only reported when they break. Content is checked by its SHA-256 wherever it is read, so it
  * may be missing but never wrong; old versions of objects cost money alone.
  *
+ * A store with rows of its own over a bucket without a cluster stands alone, and commits by itself:
+ * nothing is read from the bucket or written to it until cluster_adopt().
+ *
  * The store's part: its sequencer takes batches with shared rows, and its source of blobs that are
  * elsewhere is tree_content_fetch().
  *
@@ -22,14 +25,16 @@
  *          cluster_close() after store_close()
  * threads  any but for open, stop and close; cluster_check() blocks for seconds
  * errors   of cluster_open(): E_UNSUPPORTED: the bucket breaks a promise; E_EXISTS: the store has
- *          rows that are not the cluster's; E_CONFIG: the store belongs to another cluster; those
- *          of bucket.h and log.h
+ *          rows of its own, and the bucket has a cluster; E_CONFIG: the store belongs to another
+ *          cluster; those of bucket.h and log.h
  */
 #ifndef SERVER_CLUSTER_CLUSTER_H
 #define SERVER_CLUSTER_CLUSTER_H
 
 #include "server/cache/lookup.h"
+#include "server/cluster/adopt.h"
 #include "server/cluster/claim.h"
+#include "server/cluster/leave.h"
 #include "server/cluster/member.h"
 #include "server/cluster/collect.h"
 #include "server/cluster/owners.h"
@@ -57,6 +62,11 @@ struct cluster;
 
 MUST_USE int cluster_open(const struct cluster_settings *set, struct store *s, struct cluster **out,
                           struct err *e);
+/* For a start without a cluster section. E_CONFIG: the store is that of a mirror of a cluster. */
+MUST_USE int cluster_absent(struct store *s, struct err *e);
+/* Without a daemon and without the bucket: as leave_offline(). */
+MUST_USE int cluster_leave_offline(struct store *s, bool force, uint64_t *missing,
+                                   uint64_t *missing_bytes, struct err *e);
 /* on_row() is called for each shared row that this mirror or another one has changed, once it is
  * applied, on a thread of the cluster; after the rows of an entry once more, with TABLES. Earlier
  * changes are not reported. */
@@ -98,12 +108,24 @@ MUST_USE bool cluster_poke(struct cluster *c, uint64_t seq);
  * them. At least one fits into `out`. Does not block. */
 size_t cluster_nodes(struct cluster *c, struct member *out, size_t room);
 
+/* Moves the rows and the content of this mirror, which stood alone, into the empty bucket, and goes
+ * on as a mirror of the cluster (adopt.h). on_progress(): bytes; nonzero ends it. Blocks while the
+ * upload lasts. E_EXISTS; E_BUSY: it is running already. */
+MUST_USE int cluster_adopt(struct cluster *c,
+                           int (*on_progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+                           struct adopted *out, struct err *e);
+/* The other way: fetches all that its trees hold, and stands alone (leave.h). */
+MUST_USE int cluster_leave_local(struct cluster *c,
+                                 int (*on_progress)(void *arg, uint64_t done, uint64_t total),
+                                 void *arg, struct left *out, struct err *e);
+
 enum cluster_state {
     CLUSTER_UP,
     CLUSTER_AWAY,     /* the last request to the log failed, or its entry cannot be applied here */
     CLUSTER_IN_DOUBT, /* the outcome of an entry is unknown: changes are refused meanwhile */
     CLUSTER_BROKEN,   /* by the last check, a key can be created twice: changes are refused */
     CLUSTER_STOPPED,  /* for good: the log cannot be followed any further */
+    CLUSTER_NOT_JOINED, /* its rows are its own: it stands alone until cluster_adopt() */
 };
 const char *cluster_state_name(enum cluster_state s); /* "up", "in doubt" */
 

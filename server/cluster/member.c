@@ -39,7 +39,7 @@ struct heard { /* a node, alive or not */
 struct members {
     struct members_settings set;
     pthread_t thread;
-    bool has_left;
+    bool started, has_left;
     /* The thread's own: */
     uint64_t beat;
     bool written; /* the object is there, and ours */
@@ -47,6 +47,7 @@ struct members {
     struct lock lock; /* LOCK_MEMBERS; guards what follows */
     struct cond wake;
     bool closing, changed; /* changed: the state, and it is to be announced */
+    bool rests;
     enum member_state state;
     char cloned[MEMBER_ADDRESS_ROOM + 1]; /* "@" and the other one's address; "": it is not */
     struct member other[MEMBERS_MAX];
@@ -365,7 +366,7 @@ static int read_others(struct members *m, struct err *e)
     if (rc == 0) {
         lock_take(&m->lock);
         memcpy(m->other, r->seen, kept * sizeof m->other[0]);
-        m->count = kept;
+        m->count = m->rests ? 0 : kept;
         note_recent(m, r->seen, kept);
         m->listed_unix_s = r->now_unix_s;
         lock_drop(&m->lock);
@@ -375,6 +376,16 @@ static int read_others(struct members *m, struct err *e)
 }
 
 /* --- the thread --- */
+
+static bool is_resting(struct members *m)
+{
+    bool yes;
+
+    lock_take(&m->lock);
+    yes = m->rests;
+    lock_drop(&m->lock);
+    return yes;
+}
 
 static void *run_members(void *arg)
 {
@@ -389,7 +400,7 @@ static void *run_members(void *arg)
         m->changed = false;
         lock_drop(&m->lock);
         rc = announce(m, &e);
-        rc = rc != 0 ? rc : read_others(m, &e);
+        rc = rc != 0 || is_resting(m) ? rc : read_others(m, &e);
         if (rc != 0 && rc != E_CANCELLED) {
             log_debug("cluster.members", "why=\"%s\"", e.text);
         }
@@ -413,8 +424,22 @@ struct members *members_open(const struct members_settings *set)
     m->set.gone_s = set->gone_s != 0 ? set->gone_s : MEMBER_GONE_S;
     lock_init(&m->lock, LOCK_MEMBERS);
     cond_init(&m->wake);
-    m->thread = thread_start("members", run_members, m);
     return m;
+}
+
+void members_start(struct members *m)
+{
+    CHECK(!m->has_left);
+    lock_take(&m->lock);
+    m->rests = false;
+    m->changed = true;
+    cond_signal(&m->wake);
+    lock_drop(&m->lock);
+    if (m->started) {
+        return;
+    }
+    m->thread = thread_start("members", run_members, m);
+    m->started = true;
 }
 
 void members_set_state(struct members *m, enum member_state state)
@@ -422,6 +447,16 @@ void members_set_state(struct members *m, enum member_state state)
     lock_take(&m->lock);
     m->changed = m->changed || m->state != state;
     m->state = state;
+    cond_signal(&m->wake);
+    lock_drop(&m->lock);
+}
+
+void members_rest(struct members *m)
+{
+    lock_take(&m->lock);
+    m->rests = m->changed = true;
+    m->state = MEMBER_LEFT;
+    m->count = 0;
     cond_signal(&m->wake);
     lock_drop(&m->lock);
 }
@@ -449,7 +484,9 @@ void members_leave(struct members *m)
     m->closing = true;
     cond_signal(&m->wake);
     lock_drop(&m->lock);
-    pthread_join(m->thread, NULL);
+    if (m->started) {
+        pthread_join(m->thread, NULL);
+    }
     if (m->written && withdraw(m, &e) != 0) {
         log_debug("cluster.members", "why=\"%s\"", e.text);
     }

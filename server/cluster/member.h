@@ -17,7 +17,7 @@
  * them, and one of the two has a copy of the other's state_dir: members_is_cloned().
  *
  * owns     a thread; borrows the bucket
- * threads  any but for open and close
+ * threads  any but for open, start and close
  * errors   none: what fails is tried again with the next beat
  */
 #ifndef SERVER_CLUSTER_MEMBER_H
@@ -70,6 +70,10 @@ struct members_settings {
 };
 
 struct members *members_open(const struct members_settings *set);
+/* Begins to announce this node, and to read of the others. A second call is fine. */
+void members_start(struct members *m);
+/* There are no others from now on, and this node is not announced, until members_start(). */
+void members_rest(struct members *m);
 /* Announces another state, at once. */
 void members_set_state(struct members *m, enum member_state state);
 enum member_state members_state(struct members *m);

@@ -32,6 +32,9 @@ enum {
     STEPS_BYTES_MAX = LOG_ENTRY_BYTES_MAX - LOG_ENTRY_HEAD_BYTES - DIGEST_BYTES,
 };
 
+/* Where batches go (sequencer.h). */
+enum mode { MODE_ALONE, MODE_HELD, MODE_FOLLOWING };
+
 /* A batch on its way into the log. */
 struct pending {
     struct list node;
@@ -51,12 +54,17 @@ struct committed {
 
 struct cluster_sequencer {
     struct store *store;
+    struct bucket *bucket;
     struct sequencer_settings set;
     struct sequencer hook;
     struct cluster_log *log;
     pthread_t thread, announcer, preparer[SEQUENCER_PREPARERS];
     struct lock lock; /* LOCK_SEQUENCER; guards what follows, to `status` */
     struct cond more, more_to_prepare, more_committed, progress;
+    enum mode mode;
+    bool follows;     /* its threads run, also while it is held */
+    struct list held; /* struct commit_wait */
+    size_t entering;  /* batches on their way into the queues */
     struct list queue, to_prepare, committed;
     size_t waiting, waiting_bytes; /* in both, or being prepared */
     size_t committing;             /* taken from the queue, and without an answer */
@@ -243,9 +251,8 @@ static void queue_pending(struct cluster_sequencer *q, struct pending *p)
     }
 }
 
-static void on_submit(void *arg, struct commit_wait *w)
+static void submit_to_log(struct cluster_sequencer *q, struct commit_wait *w)
 {
-    struct cluster_sequencer *q = arg;
     struct pending *p = pending_of(w);
     bool prepare = must_prepare(q, p);
     struct err e = {0};
@@ -262,6 +269,36 @@ static void on_submit(void *arg, struct commit_wait *w)
         refuse_pending(q, p, &e);
     } else if (!prepare) {
         queue_pending(q, p);
+    }
+}
+
+/* True: it is the log's. */
+static bool admit_wait(struct cluster_sequencer *q, struct commit_wait *w)
+{
+    bool yes = false;
+
+    lock_take(&q->lock);
+    if (q->mode == MODE_ALONE) {
+        store_pass(q->store, w);
+    } else if (q->mode == MODE_HELD && refusal_of(q)->code == 0) {
+        list_push_back(&q->held, &w->node);
+    } else {
+        q->entering++;
+        yes = true;
+    }
+    lock_drop(&q->lock);
+    return yes;
+}
+
+static void on_submit(void *arg, struct commit_wait *w)
+{
+    struct cluster_sequencer *q = arg;
+
+    if (admit_wait(q, w)) {
+        submit_to_log(q, w);
+        lock_take(&q->lock);
+        q->entering--;
+        lock_drop(&q->lock);
     }
 }
 
@@ -327,11 +364,15 @@ static struct pending *pop(struct cluster_sequencer *q, struct list *from)
 /* From now on batches are refused, by `refusal` of the two, and so are those that wait. */
 static void refuse_all_by(struct cluster_sequencer *q, struct err *refusal, const struct err *why)
 {
-    struct list refused;
+    struct list refused, held;
 
     list_init(&refused);
+    list_init(&held);
     lock_take(&q->lock);
     *refusal = *why;
+    while (!list_empty(&q->held)) {
+        list_push_back(&held, list_pop_front(&q->held));
+    }
     while (!list_empty(&q->queue)) {
         list_push_back(&refused, &pop(q, &q->queue)->node);
     }
@@ -339,6 +380,10 @@ static void refuse_all_by(struct cluster_sequencer *q, struct err *refusal, cons
         list_push_back(&refused, &pop(q, &q->to_prepare)->node);
     }
     lock_drop(&q->lock);
+    while (!list_empty(&held)) {
+        store_answer(q->store, LIST_ITEM(list_pop_front(&held), struct commit_wait, node),
+                     why->code, why);
+    }
     while (!list_empty(&refused)) {
         refuse_pending(q, LIST_ITEM(list_pop_front(&refused), struct pending, node), why);
     }
@@ -1014,6 +1059,21 @@ static int check_no_shared_rows(struct store *s, struct err *e)
                                     store_folder(s));
 }
 
+int sequencer_look(struct store *s, enum sequencer_rows *out, struct err *e)
+{
+    struct digest own;
+    uint64_t seq;
+    int rc = load_position(s, &seq, &own, e);
+
+    *out = ROWS_OF_CLUSTER;
+    if (rc == E_NOTFOUND) {
+        rc = check_no_shared_rows(s, e);
+        *out = rc == E_EXISTS ? ROWS_OWN : ROWS_NONE;
+        rc = rc == E_EXISTS ? 0 : rc;
+    }
+    return rc;
+}
+
 /* For the first time. known: the store can be read without the bucket. */
 static int read_first_time(struct cluster_sequencer *q, bool known, struct err *e)
 {
@@ -1037,8 +1097,8 @@ static int read_first_time(struct cluster_sequencer *q, bool known, struct err *
     return rc;
 }
 
-int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_settings *set,
-                    struct cluster_sequencer **out, struct err *e)
+/* Follows the log. *known: the store can be read without the bucket. */
+static int follow_log(struct cluster_sequencer *q, struct err *e)
 {
     static const struct log_ops ops = {.begin = on_begin,
                                        .admit = on_admit,
@@ -1048,14 +1108,42 @@ int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_se
                                        .restore_row = on_restore_row,
                                        .restore_end = on_restore_end,
                                        .restore_cancel = on_restore_cancel};
-    struct cluster_sequencer *q = NEW(struct cluster_sequencer);
     struct log_settings log = {
-        .author.boot = set->boot, .settle_ms = set->settle_ms, .ops = &ops, .arg = q};
+        .author.boot = q->set.boot, .settle_ms = q->set.settle_ms, .ops = &ops, .arg = q};
     bool known;
+    int rc = load_position(q->store, &log.applied, &log.applied_own, e);
+
+    known = rc == 0;
+    rc = rc == E_NOTFOUND ? check_no_shared_rows(q->store, e) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    memcpy(log.author.node, q->set.node, LOG_ENTRY_NODE_BYTES);
+    q->log = log_open(q->bucket, &log);
+    rc = read_first_time(q, known, e);
+    if (rc != 0) {
+        log_close(&q->log);
+        return rc;
+    }
+    q->stopping = false;
+    q->follows = true;
+    q->thread = thread_start("cluster", run_sequencer, q);
+    q->announcer = thread_start("announce", run_announcer, q);
+    for (size_t i = 0; i < SEQUENCER_PREPARERS; i++) {
+        q->preparer[i] = thread_start("prepare", run_preparer, q);
+    }
+    return 0;
+}
+
+int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_settings *set,
+                    struct cluster_sequencer **out, struct err *e)
+{
+    struct cluster_sequencer *q = NEW(struct cluster_sequencer);
     int rc;
 
     *out = NULL;
     q->store = s;
+    q->bucket = b;
     q->set = *set;
     q->set.poll_ms = set->poll_ms != 0 ? set->poll_ms : POLL_MS;
     lock_init(&q->lock, LOCK_SEQUENCER);
@@ -1066,31 +1154,24 @@ int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_se
     list_init(&q->committed);
     list_init(&q->queue);
     list_init(&q->to_prepare);
-    memcpy(log.author.node, set->node, LOG_ENTRY_NODE_BYTES);
-    rc = load_position(s, &log.applied, &log.applied_own, e);
-    known = rc == 0;
-    rc = rc == E_NOTFOUND ? check_no_shared_rows(s, e) : rc;
-    q->log = log_open(b, &log);
-    rc = rc != 0 ? rc : read_first_time(q, known, e);
-    if (rc != 0) {
+    list_init(&q->held);
+    rc = follow_log(q, e);
+    q->mode = rc == 0 ? MODE_FOLLOWING : MODE_ALONE;
+    if (rc != 0 && !(rc == E_EXISTS && set->may_be_alone)) {
         sequencer_free(&q);
         return rc;
     }
     q->hook = (struct sequencer){on_submit, q};
-    q->thread = thread_start("cluster", run_sequencer, q);
-    q->announcer = thread_start("announce", run_announcer, q);
-    for (size_t i = 0; i < SEQUENCER_PREPARERS; i++) {
-        q->preparer[i] = thread_start("prepare", run_preparer, q);
-    }
     store_set_sequencer(s, &q->hook);
     *out = q;
     return 0;
 }
 
-void sequencer_stop(struct cluster_sequencer *q)
+static void stop_following(struct cluster_sequencer *q)
 {
-    static const struct err why = {E_CANCELLED, "this mirror is shutting down"};
-
+    if (!q->follows) {
+        return;
+    }
     lock_take(&q->lock);
     q->stopping = true;
     cond_signal(&q->more);
@@ -1107,8 +1188,146 @@ void sequencer_stop(struct cluster_sequencer *q)
         pthread_join(q->preparer[i], NULL);
     }
     answer_group(q, &q->committed); /* what came after the last look */
+    q->follows = false;
+}
+
+void sequencer_stop(struct cluster_sequencer *q)
+{
+    static const struct err why = {E_CANCELLED, "this mirror is shutting down"};
+
+    stop_following(q);
     refuse_all(q, &why);
     free_group(q); /* those whose outcome is unknown: the next start finds it */
+}
+
+/* --- alone, held, following --- */
+
+enum { IDLE_LOOK_MS = 20 };
+
+static void wait_until_idle(struct cluster_sequencer *q)
+{
+    lock_take(&q->lock);
+    while (q->waiting != 0 || q->committing != 0 || q->entering != 0) {
+        cond_wait_ms(&q->progress, &q->lock, IDLE_LOOK_MS);
+    }
+    lock_drop(&q->lock);
+}
+
+void sequencer_hold(struct cluster_sequencer *q)
+{
+    lock_take(&q->lock);
+    q->mode = MODE_HELD;
+    lock_drop(&q->lock);
+    if (q->follows) {
+        wait_until_idle(q);
+    } else {
+        store_judge(q->store, NULL, 0, NULL, NULL); /* after all commits before */
+    }
+}
+
+void sequencer_release(struct cluster_sequencer *q)
+{
+    struct list held;
+
+    list_init(&held);
+    lock_take(&q->lock);
+    q->mode = q->follows ? MODE_FOLLOWING : MODE_ALONE;
+    while (!list_empty(&q->held)) {
+        list_push_back(&held, list_pop_front(&q->held));
+    }
+    lock_drop(&q->lock);
+    while (!list_empty(&held)) {
+        on_submit(q, LIST_ITEM(list_pop_front(&held), struct commit_wait, node));
+    }
+}
+
+int sequencer_join(struct cluster_sequencer *q, struct err *e)
+{
+    int rc;
+
+    CHECK(q->mode == MODE_HELD && !q->follows);
+    q->checked = true;
+    rc = follow_log(q, e);
+    if (rc == 0) {
+        sequencer_release(q);
+    }
+    return rc;
+}
+
+void sequencer_part(struct cluster_sequencer *q)
+{
+    CHECK(q->mode == MODE_HELD && q->follows);
+    stop_following(q);
+    log_close(&q->log);
+    lock_take(&q->lock);
+    q->status = (struct sequencer_status){0};
+    lock_drop(&q->lock);
+}
+
+struct found_row {
+    struct log_entry_step step;
+    struct buf *batch;
+};
+
+static int on_first_row(void *arg, struct slice key, struct slice value)
+{
+    struct found_row *f = arg;
+
+    f->step.key = key;
+    f->step.value = value;
+    log_entry_step_write(&f->step, f->batch);
+    return E_EXISTS;
+}
+
+/* The smallest rows first: an index's has no value. */
+static int require_one_row(struct store *s, struct buf *batch, struct err *e)
+{
+    static const enum table first[] = {TABLE_INDEX, TABLE_HEAD};
+    struct found_row f = {.step.op = LOG_ENTRY_REQUIRE_VALUE, .batch = batch};
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(first) + TABLES; i++) {
+        enum table t = i < ARRAY_LEN(first) ? first[i] : (enum table)(i - ARRAY_LEN(first));
+        f.step.table = table_shared_number(t);
+        if (f.step.table != 0) {
+            rc = store_scan(s, t, SLICE_NONE, SLICE_NONE, on_first_row, &f, e);
+        }
+    }
+    return rc == E_EXISTS ? 0 : rc == 0 ? err_set(e, E_NOTFOUND, "there are no rows") : rc;
+}
+
+int sequencer_first_entry(struct store *s, const uint8_t node[LOG_ENTRY_NODE_BYTES], uint64_t boot,
+                          struct buf *entry, struct batch *b, struct err *e)
+{
+    struct log_entry_author by = {.boot = boot, .counter = 1};
+    struct buf batch = BUF_INIT(STEPS_BYTES_MAX - BATCH_HEAD_BYTES);
+    struct digest none = {{0}}, own;
+    struct slice steps;
+    int rc = require_one_row(s, &batch, e);
+
+    memcpy(by.node, node, LOG_ENTRY_NODE_BYTES);
+    steps = buf_slice(&batch);
+    rc = rc != 0 ? rc : log_entry_write(1, &none, &by, &steps, 1, entry, &own, e);
+    if (rc == 0) {
+        put_position(b, 1, &own);
+        put_commit(b, &by);
+    }
+    buf_free(&batch);
+    return rc;
+}
+
+static int on_forgotten_commit(void *arg, struct slice key, struct slice value)
+{
+    (void)value;
+    batch_del(arg, TABLE_META, key);
+    return 0;
+}
+
+int sequencer_forget(struct store *s, struct batch *b, struct err *e)
+{
+    batch_del(b, TABLE_META, POSITION_KEY);
+    return store_scan(s, TABLE_META, COMMIT_KEY, SLICE("cluster commit!"), on_forgotten_commit, b,
+                      e);
 }
 
 void sequencer_free(struct cluster_sequencer **qp)
@@ -1138,10 +1357,11 @@ bool sequencer_poke(struct cluster_sequencer *q, uint64_t seq, uint64_t wait_ms)
         q->poked = true;
         cond_signal(&q->more);
     }
-    while (q->status.applied < seq && !q->stopping && (now = clock_now_ms()) < end_ms) {
+    while (q->follows && q->status.applied < seq && !q->stopping &&
+           (now = clock_now_ms()) < end_ms) {
         cond_wait_ms(&q->progress, &q->lock, end_ms - now);
     }
-    applied = q->status.applied >= seq;
+    applied = q->follows && q->status.applied >= seq;
     lock_drop(&q->lock);
     return applied;
 }

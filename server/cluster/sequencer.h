@@ -12,6 +12,16 @@
  * batch with a check of its own (batch.h) is the only one of its group. Its check runs on the
  * sequencer's thread when all entries before it are applied, each time that is so.
  *
+ * A store with rows of its own, which are not the cluster's, can stay alone until they are in the
+ * bucket (adopt.h):
+ *
+ *   ALONE ──hold──> HELD ──join──> FOLLOWING
+ *     <───release───     <───hold───
+ *                        ───release──>
+ *                   HELD ──part──> HELD, and released to ALONE
+ *
+ * ALONE: the store commits by itself. HELD: batches wait. FOLLOWING: the log.
+ *
  * If the bucket does not say what became of an entry, the batches of that entry are kept until it
  * does, and their callers get E_AGAIN. Until then every other batch is refused at once.
  *
@@ -61,13 +71,19 @@ struct sequencer_settings {
     uint64_t boot;
     uint64_t poll_ms;                /* 0: 1 s */
     uint64_t settle_ms;              /* 0: as log.h */
+    bool may_be_alone;               /* a store with rows of its own is not refused */
     const struct sequencer_ops *ops; /* or NULL */
     void *arg;
 };
 
+/* Whose the shared rows of a store are. */
+enum sequencer_rows { ROWS_NONE, ROWS_OWN, ROWS_OF_CLUSTER };
+MUST_USE int sequencer_look(struct store *s, enum sequencer_rows *out, struct err *e);
+
 /* Applies the whole log, then starts the threads. A store that has a position starts also when the
  * bucket does not answer: it can be read, and goes on when the bucket is back. E_EXISTS: the store
- * has shared rows and no position, so they are not the cluster's. */
+ * has shared rows and no position, so they are not the cluster's; with may_be_alone, it is ALONE.
+ */
 MUST_USE int sequencer_start(struct store *s, struct bucket *b,
                              const struct sequencer_settings *set, struct cluster_sequencer **out,
                              struct err *e);
@@ -75,6 +91,25 @@ MUST_USE int sequencer_start(struct store *s, struct bucket *b,
  * ends first: its owner interrupts it. */
 void sequencer_stop(struct cluster_sequencer *q);
 void sequencer_free(struct cluster_sequencer **qp); /* after sequencer_stop() and store_close() */
+
+/* These four are called one at a time. From now on batches wait. Returns when those before are
+ * done. */
+void sequencer_hold(struct cluster_sequencer *q);
+void sequencer_release(struct cluster_sequencer *q); /* back to where it was before */
+/* HELD, with a position, over a bucket that the caller has checked: follows the log from there, and
+ * the batches that wait go there. After an error it is HELD still. */
+MUST_USE int sequencer_join(struct cluster_sequencer *q, struct err *e);
+/* HELD, of one that follows the log: it does not any more, and the store does not change. */
+void sequencer_part(struct cluster_sequencer *q);
+
+/* For the first mirror of a cluster, with rows of its own: entry 1 of the log. It requires one of
+ * these rows, so nobody can apply it without them. `b` gets the position after it. E_NOTFOUND:
+ * there are no rows. */
+MUST_USE int sequencer_first_entry(struct store *s, const uint8_t node[LOG_ENTRY_NODE_BYTES],
+                                   uint64_t boot, struct buf *entry, struct batch *b,
+                                   struct err *e);
+/* `b` gets the removal of the position, so that the rows are the store's own. */
+MUST_USE int sequencer_forget(struct store *s, struct batch *b, struct err *e);
 /* The log has an entry of this number: polls now if it is not applied yet, and waits for it up to
  * wait_ms. False: it is not applied. */
 MUST_USE bool sequencer_poke(struct cluster_sequencer *q, uint64_t seq, uint64_t wait_ms);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/endian.h"
@@ -46,9 +47,10 @@ struct tree_content {
 
 /* ============================================================ into the bucket ==== */
 
-/* One call of tree_content_upload(). */
+/* One call of tree_content_upload(), or a part of tree_content_upload_all(). */
 struct publish {
     struct tree_content *t;
+    struct whole *whole;     /* of the latter, or NULL */
     struct batch_rows *rows; /* of the batch */
     struct content_upload *upload;
     struct batch *places;
@@ -143,6 +145,8 @@ static void note_node(struct publish *x, const struct digest *id)
     x->node[x->nodes++] = *id;
 }
 
+static int save_if_due(struct publish *x, struct err *e);
+
 static int add_files(struct publish *x, const struct tree_node *n, struct err *e)
 {
     int rc = 0;
@@ -150,6 +154,7 @@ static int add_files(struct publish *x, const struct tree_node *n, struct err *e
     for (size_t i = 0; rc == 0 && i < n->count; i++) {
         if (n->entry[i].type == ENTRY_FILE) {
             rc = content_upload_add(x->upload, CONTENT_BLOB, &n->entry[i].digest, e);
+            rc = rc != 0 ? rc : save_if_due(x, e);
         }
     }
     return rc;
@@ -217,6 +222,19 @@ static bool adds_version(const struct batch_step *st)
     return st->op == OP_PUT && st->table == TABLE_SNAP;
 }
 
+/* Nodes come last, so that they lie next to each other: every node of the cluster reads them when
+ * it applies the entry. */
+static int add_nodes(struct publish *x, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < x->nodes; i++) {
+        rc = content_upload_add(x->upload, CONTENT_NODE, &x->node[i], e);
+    }
+    x->nodes = 0;
+    return rc;
+}
+
 static int walk_trees(struct publish *x, const struct batch *b, struct err *e)
 {
     struct batch_step st;
@@ -229,12 +247,7 @@ static int walk_trees(struct publish *x, const struct batch *b, struct err *e)
             rc = rc != 0 ? rc : visit(x, &sn.root, 0, e);
         }
     }
-    /* Nodes come last, so that they lie next to each other: every node of the cluster reads them
-     * when it applies the entry. */
-    for (size_t i = 0; rc == 0 && i < x->nodes; i++) {
-        rc = content_upload_add(x->upload, CONTENT_NODE, &x->node[i], e);
-    }
-    return rc;
+    return rc != 0 ? rc : add_nodes(x, e);
 }
 
 /* --- what the batch gets --- */
@@ -355,6 +368,164 @@ bool tree_content_is_new(const struct batch *b)
         }
     }
     return false;
+}
+
+/* --- all trees, little by little --- */
+
+enum {
+    SAVE_ITEMS = 50000, /* what a batch of places holds easily */
+    SAVE_MS = 5000,
+};
+
+struct whole { /* one call of tree_content_upload_all() */
+    int (*on_bytes)(void *arg, uint64_t n);
+    void *arg;
+    uint64_t saved_bytes, saved_ms;
+    struct digest *root; /* of versions */
+    size_t roots, room;
+};
+
+/* What was added is in the bucket afterwards, and known to be there. */
+static int save(struct publish *x, struct err *e)
+{
+    struct content_upload_counts counts;
+    const uint64_t *index;
+    size_t indexes;
+    int rc = add_nodes(x, e);
+
+    rc = rc != 0 ? rc : content_upload_finish(x->upload, &index, &indexes, e);
+    content_upload_counts(x->upload, &counts);
+    leave(x->t, x, rc);
+    if (rc == 0) {
+        rc = store_commit(x->t->set.store, &x->places, COMMIT_SYNC, e);
+        x->places = batch_new();
+    }
+    if (rc == 0) {
+        x->whole->saved_bytes += counts.item_bytes;
+        x->whole->saved_ms = clock_now_ms();
+        x->begun_unix_s = bucket_date_unix_s(x->t->set.bucket);
+        rc = enter(x->t, x, e);
+    }
+    return rc;
+}
+
+static bool save_is_due(const struct publish *x, const struct content_upload_counts *c)
+{
+    return c->item_bytes >= TREE_SAVE_BYTES || c->items + x->nodes >= SAVE_ITEMS ||
+           batch_bytes(x->places) >= COMMIT_BYTES ||
+           (c->items != 0 && clock_now_ms() - x->whole->saved_ms >= SAVE_MS);
+}
+
+static int save_if_due(struct publish *x, struct err *e)
+{
+    struct content_upload_counts counts;
+
+    if (x->whole == NULL) {
+        return 0;
+    }
+    content_upload_counts(x->upload, &counts);
+    if (x->whole->on_bytes(x->whole->arg, x->whole->saved_bytes + counts.item_bytes) != 0) {
+        return err_set(e, E_CANCELLED, "the upload was stopped; what is there stays there");
+    }
+    return save_is_due(x, &counts) ? save(x, e) : 0;
+}
+
+static int on_version(void *arg, struct slice key, struct slice value)
+{
+    struct whole *w = arg;
+    struct snap sn;
+    int rc = snap_decode(value, 0, &sn, NULL);
+
+    (void)key;
+    if (rc != 0 || (w->roots != 0 && digest_eq(&sn.root, &w->root[w->roots - 1]))) {
+        return rc;
+    }
+    if (w->roots == w->room) {
+        w->room = w->room != 0 ? 2 * w->room : 64;
+        w->root = realloc(w->root, w->room * sizeof w->root[0]);
+        CHECK(w->root != NULL);
+    }
+    w->root[w->roots++] = sn.root;
+    return 0;
+}
+
+struct version_of_root {
+    const struct digest *root;
+    char text[256];
+};
+
+static int on_named_version(void *arg, struct slice key, struct slice value)
+{
+    struct version_of_root *v = arg;
+    struct slice tree, repo;
+    struct snap sn;
+    uint64_t seq;
+
+    if (!snap_key_parse(key, &tree, &seq) || snap_decode(value, seq, &sn, NULL) != 0 ||
+        !digest_eq(&sn.root, v->root)) {
+        return 0;
+    }
+    repo = slice_cut(&tree, '\0');
+    snprintf(v->text, sizeof v->text, SLICE_FMT "%s" SLICE_FMT " v%" PRIu64, SLICE_ARG(repo),
+             tree.n != 0 ? "/" : "", SLICE_ARG(tree), seq);
+    return 1;
+}
+
+/* What is wrong with the files of a version is for a person to repair. */
+static int name_version(struct store *s, const struct digest *root, int rc, struct err *e)
+{
+    struct version_of_root v = {.root = root};
+    struct err why = *e;
+
+    if ((rc != E_NOTFOUND && rc != E_CORRUPT) ||
+        store_scan_once(s, TABLE_SNAP, SLICE_NONE, SLICE_NONE, on_named_version, &v, NULL) != 1) {
+        return rc;
+    }
+    return err_set(e, E_CORRUPT,
+                   "%.120s: a file of it is missing or damaged (%.100s); run `mirrorctl verify "
+                   "--deep`, and publish the file again or delete the version",
+                   v.text, why.text[0] != '\0' ? why.text : err_plain(rc));
+}
+
+static int save_all(struct publish *x, struct err *e)
+{
+    struct whole *w = x->whole;
+    struct err why = {0};
+    int rc = enter(x->t, x, e);
+
+    for (size_t i = 0; rc == 0 && i < w->roots; i++) {
+        rc = visit(x, &w->root[i], 0, &why);
+        rc = rc != 0 ? rc : save_if_due(x, &why);
+        if (rc != 0) {
+            rc = name_version(x->t->set.store, &w->root[i], rc, &why);
+            *e = why;
+        }
+    }
+    rc = rc != 0 ? rc : save(x, e);
+    if (x->upload != NULL) {
+        leave(x->t, x, rc);
+    }
+    return rc;
+}
+
+int tree_content_upload_all(struct tree_content *t, int (*on_bytes)(void *arg, uint64_t n),
+                            void *arg, uint64_t *bytes, struct err *e)
+{
+    struct whole w = {.on_bytes = on_bytes, .arg = arg, .saved_ms = clock_now_ms()};
+    struct publish x = {.t = t, .whole = &w, .begun_unix_s = bucket_date_unix_s(t->set.bucket)};
+    struct batch *none = batch_new();
+    int rc = store_scan_once(t->set.store, TABLE_SNAP, SLICE_NONE, SLICE_NONE, on_version, &w, e);
+
+    x.rows = batch_rows_open(none);
+    x.places = batch_new();
+    rc = rc != 0 ? rc : save_all(&x, e);
+    *bytes = w.saved_bytes;
+    batch_rows_close(&x.rows);
+    batch_free(&x.places);
+    batch_free(&none);
+    free(x.node);
+    free(w.root);
+    return rc;
 }
 
 /* ========================================================== from the bucket ==== */

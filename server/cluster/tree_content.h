@@ -61,6 +61,13 @@ bool tree_content_is_new(const struct batch *b);
 MUST_USE int tree_content_upload(struct tree_content *t, struct batch *b, struct err *e);
 /* Places on which the batch relied may have ended since tree_content_upload(). */
 bool tree_content_is_outdated(struct tree_content *t, const struct batch *b);
+/* Uploads what all trees of the store need, for a store that was alone. What is there is committed
+ * little by little, places and indexes together, so that a later call goes on from there: what is
+ * uploaded again is at most that of some seconds, and a large file. on_bytes(): so many bytes of
+ * files are there now; nonzero ends the call with E_CANCELLED. *bytes: the same at the end. */
+enum { TREE_SAVE_BYTES = 1 << 30 };
+MUST_USE int tree_content_upload_all(struct tree_content *t, int (*on_bytes)(void *arg, uint64_t n),
+                                     void *arg, uint64_t *bytes, struct err *e);
 /* Prepares this node for the rows that another node has put: commits the places and the nodes of
  * indexes, and adds to `own` the rows by which this node's store knows what its trees hold
  * (keep.h), to be written together with those of the batch. Repeating it changes nothing.

@@ -54,7 +54,7 @@ int ctl_cluster_nodes(struct ctl *c, struct err *e)
 
 /* --- drain --- */
 
-static void on_drain_progress(void *arg, uint64_t done, uint64_t total)
+static void on_progress_of(void *arg, uint64_t done, uint64_t total)
 {
     progress_draw(arg, done, total, clock_now_ms());
 }
@@ -78,7 +78,7 @@ int ctl_cluster_drain(struct ctl *c, struct err *e)
     }
     bar = c->json || c->quiet ? NULL : progress_open("uploads");
     progress_counts(bar, "uploads");
-    rc = ask(c, req, NULL, on_drain_progress, bar, &ok, e);
+    rc = ask(c, req, NULL, on_progress_of, bar, &ok, e);
     progress_close(&bar);
     if (rc == 0 && c->json) {
         print_json(ok);
@@ -86,6 +86,85 @@ int ctl_cluster_drain(struct ctl *c, struct err *e)
         say(c,
             off ? "the mirror stays in the cluster\n"
                 : "no upload is under way, and /readyz answers 503: the mirror may be stopped\n");
+    }
+    json_decref(ok);
+    return rc;
+}
+
+/* --- adopt, leave --- */
+
+static int move_cluster(struct ctl *c, const char *verb, const char *title, json_t **ok,
+                        struct err *e)
+{
+    struct progress *bar = c->json || c->quiet ? NULL : progress_open(title);
+    int rc = ask(c, request(verb), NULL, on_progress_of, bar, ok, e);
+
+    progress_close(&bar);
+    if (rc == 0 && c->json) {
+        print_json(*ok);
+    }
+    return rc;
+}
+
+int ctl_cluster_adopt(struct ctl *c, struct err *e)
+{
+    char bytes[UNITS_TEXT], held[UNITS_TEXT];
+    json_t *ok = NULL;
+    int rc = move_cluster(c, "cluster.adopt", "adopt", &ok, e);
+
+    if (rc == 0) {
+        size_format(get_u64(ok, "uploaded_bytes"), bytes);
+        span_format(get_u64(ok, "held_ms"), held);
+        say(c,
+            "%s: the repositories, tokens and pins of this mirror are the cluster's now (uploaded "
+            "%s; changes waited for %s)\n",
+            get_str(ok, "bucket"), bytes, held);
+    }
+    json_decref(ok);
+    return rc;
+}
+
+/* For a bucket that is lost. Returns only when that fails. */
+static int leave_without_daemon(struct ctl *c, struct err *e)
+{
+    char program[] = "mirrord", leave[] = "--leave-cluster", file[] = "-c", json[] = "--json",
+         force[] = "--force";
+    char *argv[7] = {program, leave, file, (char *)(uintptr_t)c->config};
+    size_t n = 4;
+
+    if (option_given(c, "--force")) {
+        argv[n++] = force;
+    }
+    if (c->json) {
+        argv[n++] = json;
+    }
+    say(c, "no daemon is running at %s: working on the store of %s directly\n", c->socket,
+        c->config);
+    return run_mirrord(argv, e);
+}
+
+int ctl_cluster_leave(struct ctl *c, struct err *e)
+{
+    char bytes[UNITS_TEXT];
+    json_t *ok = NULL;
+    int rc;
+
+    if (!option_given(c, "--local")) {
+        return err_set(e, E_USAGE,
+                       "to stop a mirror whose repositories stay in the cluster, run `mirrorctl "
+                       "cluster drain` and stop it; `cluster leave --local` fetches everything and "
+                       "takes the mirror out with a copy of all repositories");
+    }
+    rc = move_cluster(c, "cluster.leave", "leave", &ok, e);
+    if (rc == E_NETWORK) {
+        return leave_without_daemon(c, e);
+    }
+    if (rc == 0) {
+        size_format(get_u64(ok, "fetched_bytes"), bytes);
+        say(c,
+            "this mirror stands alone now (fetched %s): remove the cluster section from its "
+            "configuration before the next start\n",
+            bytes);
     }
     json_decref(ok);
     return rc;

@@ -39,9 +39,12 @@ static const struct verb_option {
     {"--dry-run", FLAG, "change nothing; only count what would be removed or fetched"},
     {"--deep", FLAG, "read every file and compare its digest"},
     {"--repair", FLAG, "remove rows whose file is missing, set damaged files aside"},
-    {"--force", FLAG, "replace existing files; for a sync: list even if the probe sees no change"},
+    {"--force", FLAG,
+     "replace existing files; for a sync: list even if the probe sees no change; for a\n"
+     "leave without a daemon: also without the files that are only in the bucket"},
     {"--wait", FLAG, "wait until it has ended; the exit code is its result"},
     {"--off", FLAG, "end the hold, or the drain: the mirror stays"},
+    {"--local", FLAG, "keep the repositories: fetch what is only in the bucket to this disk"},
     {"--timeout", TEXT, "the longest time to wait for uploads (default 60s)"},
     {"--run", TEXT, "the number of the run (default: the latest)"},
     {"--include", WORDS,

@@ -176,7 +176,7 @@ bool blob_is_elsewhere(struct store *s, const struct digest *d, uint64_t *size_b
     return src != NULL && src->has(src->arg, d, size_bytes != NULL ? size_bytes : &size);
 }
 
-void store_set_blob_source(struct store *s, const struct blob_source *src)
+void store_set_blob_source(struct store *s, struct blob_source *src)
 {
     s->blob_source = src;
 }

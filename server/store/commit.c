@@ -800,6 +800,15 @@ void store_answer(struct store *s, struct commit_wait *w, int rc, const struct e
     wake_commit_waiter(s->committer, w);
 }
 
+void store_pass(struct store *s, struct commit_wait *w)
+{
+    struct committer *c = s->committer;
+
+    lock_take(&c->lock);
+    enqueue(c, w);
+    lock_drop(&c->lock);
+}
+
 static int on_commit_thread(struct store *s,
                             int (*work)(struct committer *c, void *arg, struct err *e), void *arg,
                             struct err *e)

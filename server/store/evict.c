@@ -78,7 +78,8 @@ static bool may_go(struct evictor *x, const struct drop *d)
     if (young(x, &d->row) || seal_entered(x->s, &d->digest)) {
         return false;
     }
-    elsewhere = (d->objects == 0 || d->others != 0) && blob_is_elsewhere(x->s, &d->digest, NULL);
+    elsewhere = (d->objects == 0 || d->others != 0) && x->s->blob_source != NULL &&
+                !x->s->blob_source->stay && blob_is_elsewhere(x->s, &d->digest, NULL);
     if (!elsewhere && (d->objects == 0 || d->others != 0)) {
         return false;
     }

@@ -16,6 +16,8 @@
 #ifndef SERVER_STORE_STORE_H
 #define SERVER_STORE_STORE_H
 
+#include <stdatomic.h>
+
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/hash/digest.h"
@@ -131,6 +133,8 @@ struct sequencer {
 /* q is borrowed until it is replaced; NULL: the store is alone. No commit may be under way. */
 void store_set_sequencer(struct store *s, const struct sequencer *q);
 void store_answer(struct store *s, struct commit_wait *w, int rc, const struct err *why);
+/* For a sequencer: commits the batch of this wait as a store without a sequencer does. */
+void store_pass(struct store *s, struct commit_wait *w);
 /* What a commit of each batch alone would return now: rc[i] and, if that is not 0, why[i]. */
 void store_judge(struct store *s, struct batch *const *batch, size_t n, int *rc, struct err *why);
 /* Commits an entry of the log in one write, synced: the batches of this store that are in it, and
@@ -154,9 +158,10 @@ struct blob_source {
      * Reads a row. */
     bool (*needs_node)(void *arg, const struct digest *id);
     void *arg;
+    atomic_bool stay; /* nothing is evicted because it is elsewhere, too */
 };
 /* Borrowed until it is replaced; NULL: there is none. */
-void store_set_blob_source(struct store *s, const struct blob_source *src);
+void store_set_blob_source(struct store *s, struct blob_source *src);
 
 /* --- space --- */
 struct store_space {

@@ -1,10 +1,8 @@
-/* Verbs about the content in a cluster's bucket: cluster.gc. */
+/* Verbs about the content in a cluster's bucket: cluster.gc, cluster.verify. */
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/talk.h"
 #include "server/cluster/cluster.h"
-
-/* --- cluster.gc --- */
 
 struct showing {
     struct talk *t;
@@ -12,7 +10,7 @@ struct showing {
     uint64_t reported_ms;
 };
 
-/* A client that left ends the run, which has condemned nothing by halves. */
+/* A client that left ends the work, and nothing is condemned by halves. */
 static int on_run_progress(void *arg, const char *what, uint64_t done, uint64_t total)
 {
     struct showing *x = arg;
@@ -29,6 +27,8 @@ static int on_run_progress(void *arg, const char *what, uint64_t done, uint64_t 
     x->reported_ms = now_ms;
     return talk_progress(x->t, done, total);
 }
+
+/* --- cluster.gc --- */
 
 int verb_cluster_gc(struct talk *t, struct err *e)
 {
@@ -49,5 +49,45 @@ int verb_cluster_gc(struct talk *t, struct err *e)
     jwrite_u64(t->result, "copied_bytes", r.copied_bytes);
     jwrite_u64(t->result, "orphans", r.orphans);
     jwrite_u64(t->result, "orphan_bytes", r.orphan_bytes);
+    return rc;
+}
+
+/* --- cluster.verify --- */
+
+static void on_cluster_finding(void *arg, const char *what)
+{
+    struct showing *x = arg;
+
+    jwrite_str(talk_row(x->t), "finding", what);
+    (void)talk_row_end(x->t);
+}
+
+int verb_cluster_verify(struct talk *t, struct err *e)
+{
+    struct showing x = {.t = t};
+    const struct cluster_verify how = {.deep = talk_flag(t, "deep"),
+                                       .finding = on_cluster_finding,
+                                       .progress = on_run_progress,
+                                       .arg = &x};
+    struct content_verified r;
+    int rc;
+
+    if (t->deps->cluster == NULL) {
+        jwrite_bool(t->result, "alone", true);
+        return 0;
+    }
+    rc = cluster_verify(t->deps->cluster, &how, &r, e);
+    jwrite_bool(t->result, "clean", rc == 0 && r.findings == 0);
+    jwrite_u64(t->result, "findings", r.findings);
+    jwrite_u64(t->result, "entries", r.entries);
+    jwrite_u64(t->result, "indexes", r.indexes);
+    jwrite_u64(t->result, "objects", r.objects);
+    jwrite_u64(t->result, "bytes", r.bytes);
+    jwrite_u64(t->result, "files", r.files);
+    jwrite_u64(t->result, "read_bytes", r.deep_bytes);
+    jwrite_u64(t->result, "condemned", r.condemned);
+    jwrite_u64(t->result, "orphans", r.orphans);
+    jwrite_u64(t->result, "orphan_bytes", r.orphan_bytes);
+    jwrite_u64(t->result, "unknown_keys", r.unknown);
     return rc;
 }

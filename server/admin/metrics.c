@@ -130,6 +130,11 @@ PRINT_CLUSTER(upload_bytes, c->content.uploaded_bytes)
 PRINT_CLUSTER(fetches, c->content.fetched)
 PRINT_CLUSTER(fetch_bytes, c->content.fetched_bytes)
 PRINT_CLUSTER(fetches_failed, c->content.failed)
+PRINT_CLUSTER(collected, c->collect.deleted)
+PRINT_CLUSTER(collected_bytes, c->collect.deleted_bytes)
+PRINT_CLUSTER(condemned_bytes, c->collect.waiting_bytes)
+PRINT_CLUSTER(last_collection, c->collect.last.ended_unix_s)
+PRINT_CLUSTER(collect_failures, c->collect.failures)
 
 /* Results that never came are left out, but for those from which rates start. */
 static void print_cluster_requests(struct text *t)

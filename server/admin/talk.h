@@ -113,7 +113,8 @@ void talk_keep(struct talk *t, void *kept, void (*drop)(void *kept));
     VERB("cluster.adopt", verb_cluster_adopt)                                                      \
     VERB("cluster.leave", verb_cluster_leave)                                                      \
     VERB("cluster.check", verb_cluster_check)                                                      \
-    VERB("cluster.gc", verb_cluster_gc)
+    VERB("cluster.gc", verb_cluster_gc)                                                            \
+    VERB("cluster.verify", verb_cluster_verify)
 
 #define VERB(name, function) int function(struct talk *t, struct err *e);
 VERBS(VERB)

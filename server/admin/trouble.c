@@ -215,6 +215,22 @@ static void look_at_clusters_check(struct teller *l, const struct cluster_status
                              .since_unix_s = c->checked.at_unix_s});
 }
 
+static void look_at_clusters_collection(struct teller *l, const struct cluster_status *c)
+{
+    char what[SENTENCE] = "content that no version names any more cannot be deleted from the "
+                          "cluster's bucket";
+
+    if (c->collect.failures < TROUBLE_FAILURES || c->failures != 0) {
+        return; /* if the bucket is away, that has been reported */
+    }
+    add_why(what, l->whole, c->collect.why.text);
+    report_one_trouble(l, &(struct trouble){.kind = "cluster",
+                                            .what = what,
+                                            .todo = "repair what the line names; `mirrorctl "
+                                                    "cluster verify` says what the bucket lacks",
+                                            .since_unix_s = c->collect.since_unix_s});
+}
+
 static void look_at_cluster(struct teller *l)
 {
     const struct cluster_status *c = &l->s->cluster;
@@ -235,6 +251,7 @@ static void look_at_cluster(struct teller *l)
         look_at_clusters_log(l, c);
     }
     look_at_clusters_check(l, c);
+    look_at_clusters_collection(l, c);
 }
 
 static void look_at_reload(struct teller *l)

@@ -1,6 +1,7 @@
 #include "server/cluster/cluster.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -52,6 +53,7 @@ struct cluster {
     atomic_bool ends;
     atomic_flag moving;      /* cluster_adopt() or cluster_leave_local() runs */
     struct collect *collect; /* NULL: not yet */
+    atomic_bool ending;      /* for those who check its content */
     pthread_t keeper;
     bool keeps;       /* there is that thread */
     struct lock lock; /* LOCK_CLUSTER; guards what follows, to keeper_ends */
@@ -376,6 +378,7 @@ static void open_collect(struct cluster *c)
                                            .reads_back = on_reads_back_asked};
     struct collect_settings set = {.store = c->store,
                                    .bucket = c->content,
+                                   .clock = c->bucket,
                                    .every_s = c->set.collect_s,
                                    .delay_s = c->set.collect_delay_s,
                                    .orphan_age_s = c->set.orphan_age_s,
@@ -405,6 +408,20 @@ int cluster_collect(struct cluster *c, bool dry, collect_progress *progress, voi
     return c->joined ? collect_run(c->collect, dry, progress, arg, out, e)
                      : err_set(e, E_NOTFOUND,
                                "this mirror stands alone; `mirrorctl cluster adopt` comes first");
+}
+
+int cluster_verify(struct cluster *c, const struct cluster_verify *how,
+                   struct content_verified *out, struct err *e)
+{
+    const struct content_verify set = {.store = c->store,
+                                       .bucket = c->content,
+                                       .stop = &c->ending,
+                                       .deep = how->deep,
+                                       .finding = how->finding,
+                                       .progress = how->progress,
+                                       .arg = how->arg};
+
+    return content_verify(&set, out, e);
 }
 
 static void *run_keeper(void *arg)
@@ -840,6 +857,7 @@ void cluster_stop(struct cluster *c)
         members_leave(c->members);
     }
     tree_content_interrupt(c->trees);
+    atomic_store(&c->ending, true);
     collect_interrupt(c->collect);
     bucket_interrupt(c->content);
     bucket_interrupt(c->bucket);

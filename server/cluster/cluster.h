@@ -34,9 +34,10 @@
 #include "server/cache/lookup.h"
 #include "server/cluster/adopt.h"
 #include "server/cluster/claim.h"
+#include "server/cluster/collect.h"
+#include "server/cluster/content_verify.h"
 #include "server/cluster/leave.h"
 #include "server/cluster/member.h"
-#include "server/cluster/collect.h"
 #include "server/cluster/owners.h"
 #include "server/cluster/probe.h"
 #include "server/cluster/relay.h"
@@ -161,6 +162,15 @@ MUST_USE int cluster_check(struct cluster *c, void (*step)(void *arg, const stru
 /* Collects now (collect.h). */
 MUST_USE int cluster_collect(struct cluster *c, bool dry, collect_progress *progress, void *arg,
                              struct collect_report *out, struct err *e);
+/* Checks that the bucket has what the log and the trees name (content_verify.h). */
+struct cluster_verify {
+    bool deep;
+    void (*finding)(void *arg, const char *what);
+    int (*progress)(void *arg, const char *what, uint64_t done, uint64_t total);
+    void *arg;
+};
+MUST_USE int cluster_verify(struct cluster *c, const struct cluster_verify *how,
+                            struct content_verified *out, struct err *e);
 /* Whether rights may be judged: the log was confirmed within stale_after. */
 bool cluster_is_fresh(struct cluster *c);
 /* What only one of the mirrors may do at a time. Until cluster_close(). */

@@ -43,17 +43,27 @@ struct waiting_list {
     uint64_t seen_seq;
 };
 
+/* What a mirror does by itself. */
+enum work { WORK_DELETE, WORK_RUN, WORKS };
+
+struct failing {
+    uint64_t failures; /* in a row */
+    uint64_t since_unix_s;
+    struct err why; /* of the last one; code 0: none */
+};
+
 struct collect {
     struct collect_settings set;
     pthread_t thread;
     atomic_bool stop;
-    struct lock lock; /* LOCK_LEAF; guards what follows, to `status` */
+    struct lock lock; /* LOCK_LEAF; guards what follows, to `failing` */
     struct cond changed;
     bool running;
     bool noting;      /* versions that are published, for the run */
     struct buf noted; /* each: tree's key (4 + n), root */
     bool places_ended;
-    struct collect_status status; /* but for what rows say */
+    uint64_t deleted, deleted_bytes;
+    struct failing failing[WORKS];
     /* The thread's own. */
     struct waiting_list *waiting;
     size_t lists, list_room;
@@ -455,8 +465,8 @@ static int delete_object(struct collect *c, const struct dead_object *o, struct 
     } while (rc != 0 && retry_wait(&again, rc));
     if (rc == 0) {
         lock_take(&c->lock);
-        c->status.deleted++;
-        c->status.deleted_bytes += o->size_bytes;
+        c->deleted++;
+        c->deleted_bytes += o->size_bytes;
         lock_drop(&c->lock);
     }
     return rc;
@@ -617,19 +627,11 @@ static bool enter(struct collect *c)
     return free_now;
 }
 
-static void leave(struct collect *c, int rc, const struct err *why)
+static void leave(struct collect *c)
 {
     lock_take(&c->lock);
     c->running = false;
     cond_signal(&c->changed);
-    if (rc == 0) {
-        c->status.failures = 0;
-        err_clear(&c->status.why);
-    } else if (rc != E_BUSY && rc != E_CANCELLED) {
-        c->status.failures++;
-        c->status.why = *why;
-        c->status.why.code = rc;
-    }
     lock_drop(&c->lock);
 }
 
@@ -665,7 +667,7 @@ int collect_run(struct collect *c, bool dry, collect_progress *progress, void *a
     }
     rc = run_all(&x, &why);
     named_free(&x.named);
-    leave(c, rc, &why);
+    leave(c);
     if (rc != 0 && e != NULL) {
         *e = why;
         e->code = rc;
@@ -835,7 +837,7 @@ static int end_earlier_run(struct collect *c, struct err *e)
 
 static bool run_is_due(struct collect *c)
 {
-    uint64_t now_unix_s = bucket_date_unix_s(c->set.bucket), since;
+    uint64_t now_unix_s = bucket_date_unix_s(c->set.clock), since;
     struct collect_run last;
 
     if (c->idle_since_unix_s == 0) {
@@ -852,38 +854,50 @@ static bool run_is_due(struct collect *c)
     return now_unix_s > since && now_unix_s - since >= c->set.every_s;
 }
 
-static int tick(struct collect *c, struct err *e)
+static void note_outcome(struct collect *c, enum work work, int rc, const struct err *why)
 {
-    struct collect_report done;
-    int rc = sweep_places(c, e);
-
-    rc = rc != 0 ? rc : end_earlier_run(c, e);
-    if (rc != 0 || !c->set.ops->is_first(c->set.arg)) {
-        return rc;
-    }
-    rc = delete_condemned(c, e);
-    if (rc == 0 && run_is_due(c)) {
-        rc = collect_run(c, false, NULL, NULL, &done, e);
-        c->again_ms = rc != 0 && rc != E_BUSY ? clock_now_ms() + AGAIN_MS : 0;
-    }
-    return rc;
-}
-
-static void note_tick(struct collect *c, int rc, const struct err *why)
-{
-    bool first;
+    struct failing *f = &c->failing[work];
 
     if (rc == E_BUSY || rc == E_CANCELLED) {
         return;
     }
-    lock_take(&c->lock);
-    first = rc != 0 && c->status.why.code != rc;
-    c->status.failures = rc == 0 ? 0 : c->status.failures + 1;
-    c->status.why = *why;
-    c->status.why.code = rc;
-    lock_drop(&c->lock);
-    if (first) {
+    if (rc != 0 && f->failures == 0) {
         log_warn("cluster.collect_failed", "why=\"%s\"", why->text);
+    }
+    lock_take(&c->lock);
+    f->since_unix_s = rc == 0 ? 0 : f->failures == 0 ? clock_unix_s() : f->since_unix_s;
+    f->failures = rc == 0 ? 0 : f->failures + 1;
+    f->why = *why;
+    f->why.code = rc;
+    lock_drop(&c->lock);
+}
+
+static void run_if_due(struct collect *c)
+{
+    struct collect_report done;
+    struct err e = {0};
+    int rc;
+
+    if (run_is_due(c)) {
+        rc = collect_run(c, false, NULL, NULL, &done, &e);
+        note_outcome(c, WORK_RUN, rc, &e);
+        c->again_ms = rc != 0 && rc != E_BUSY ? clock_now_ms() + AGAIN_MS : 0;
+    }
+}
+
+static void tick(struct collect *c)
+{
+    struct err e = {0};
+    int rc = sweep_places(c, &e);
+    bool is_first = c->set.ops->is_first(c->set.arg);
+
+    rc = rc != 0 ? rc : end_earlier_run(c, &e);
+    if (rc == 0 && is_first) {
+        rc = delete_condemned(c, &e);
+    }
+    note_outcome(c, WORK_DELETE, rc, &e);
+    if (is_first) {
+        run_if_due(c);
     }
 }
 
@@ -893,9 +907,7 @@ static void *run_collector(void *arg)
     bool stop;
 
     do {
-        struct err e = {0};
-        int rc = tick(c, &e);
-        note_tick(c, rc, &e);
+        tick(c);
         lock_take(&c->lock);
         if (!atomic_load(&c->stop)) {
             cond_wait_ms(&c->changed, &c->lock, TICK_MS);
@@ -959,8 +971,15 @@ static int on_waiting_row(void *arg, const struct condemned *d)
 
 void collect_status(struct collect *c, struct collect_status *out)
 {
+    *out = (struct collect_status){.known = false};
     lock_take(&c->lock);
-    *out = c->status;
+    out->deleted = c->deleted;
+    out->deleted_bytes = c->deleted_bytes;
+    for (size_t i = 0; i < WORKS && out->failures == 0; i++) {
+        out->failures = c->failing[i].failures;
+        out->since_unix_s = c->failing[i].since_unix_s;
+        out->why = c->failing[i].why;
+    }
     lock_drop(&c->lock);
     out->known = collect_run_get(c->set.store, &out->last, NULL) == 0;
     (void)!condemned_each(c->set.store, on_waiting_row, out, NULL);

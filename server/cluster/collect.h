@@ -53,6 +53,7 @@ struct collect_ops {
 struct collect_settings {
     struct store *store;
     struct bucket *bucket;
+    const struct bucket *clock; /* the same bucket, asked often: the Date of its responses counts */
     char node[33];
     uint32_t every_s; /* 0: only when somebody asks */
     uint32_t delay_s;
@@ -86,7 +87,8 @@ struct collect_status {
     struct collect_run last;
     uint64_t waiting, waiting_bytes; /* condemned, and not deleted yet */
     uint64_t deleted, deleted_bytes; /* by this mirror since its start */
-    uint64_t failures;               /* of runs and deletions of this mirror, in a row */
+    uint64_t failures;               /* of what this mirror does by itself, in a row */
+    uint64_t since_unix_s;           /* when the first of them failed */
     struct err why;                  /* of the last one */
 };
 void collect_status(struct collect *c, struct collect_status *out);

@@ -24,7 +24,7 @@ struct object_use {
     bool copied;
 };
 
-static bool is_live(const struct mark *m, const struct content_item *it)
+bool item_is_live(const struct mark *m, const struct content_item *it)
 {
     return it->kind == CONTENT_NODE ? mark_has_node(m, &it->digest)
                                     : mark_has_digest(m, &it->digest);
@@ -51,7 +51,7 @@ static struct object_use *uses_of(const struct content_index *ix, const struct m
         struct content_item it;
         struct content_object o;
         content_index_row(ix, i, &it, &o);
-        if (is_live(m, &it)) {
+        if (item_is_live(m, &it)) {
             u->items++;
             u->cost_bytes +=
                 (it.stored_bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN + PACK_ROW_BYTES;
@@ -91,7 +91,7 @@ int index_keep(const struct content_index *ix, struct store *s, struct mark *m, 
         struct content_item it;
         struct content_object o;
         content_index_row(ix, i, &it, &o);
-        if (is_live(m, &it)) {
+        if (item_is_live(m, &it)) {
             continue;
         }
         if (it.kind == CONTENT_NODE) {
@@ -441,7 +441,7 @@ int rewrite_index(struct rewrite *r, const struct index_row *row, const struct c
         struct content_item it;
         struct content_object o;
         content_index_row(ix, i, &it, &o);
-        if (!is_live(r->set.mark, &it)) {
+        if (!item_is_live(r->set.mark, &it)) {
             drop(r, &it);
         } else if (must_copy(&use[object], r->set.merge)) {
             moving[n++] = (struct moving){object, it};

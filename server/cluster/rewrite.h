@@ -33,6 +33,8 @@ struct index_survey {
     uint64_t copied_bytes;
 };
 
+/* Whether a version of a tree names it. */
+bool item_is_live(const struct mark *m, const struct content_item *it);
 /* Adds what rewriting this index would do. merge: small packs are copied, too. */
 void index_survey(const struct content_index *ix, const struct mark *m, bool merge,
                   struct index_survey *sum);

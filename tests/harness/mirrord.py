@@ -328,6 +328,11 @@ class Mirrord:
         assert not check or run.returncode == 0, f"mirrorctl {' '.join(args)}: {run.returncode}\n{run.stdout}{run.stderr}"
         return run
 
+    def start_ctl(self, *args):
+        """The same, without waiting for its end."""
+        return subprocess.Popen([self.build / "mirrorctl", "--socket", self.socket, *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                env=dict(os.environ, **SANITIZERS))
+
     def ctl_json(self, *args):
         return json.loads(self.ctl("--json", *args).stdout)
 

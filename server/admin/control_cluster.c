@@ -47,6 +47,20 @@ static void collect_members(const struct collect_status *c, bool whole, struct b
     jwrite_u64(out, "condemned_bytes", c->waiting_bytes);
 }
 
+/* Whole: the error may name hosts. */
+static void hint_members(const struct cluster_status *c, bool whole, struct buf *out)
+{
+    const struct hints_status *h = &c->hints;
+
+    if (!c->hinted) {
+        return;
+    }
+    jwrite_str(out, "hints", h->up ? "up" : whole && h->why.code != 0 ? h->why.text : "away");
+    jwrite_u64(out, "hints_since_unix_s", h->since_unix_s);
+    jwrite_u64(out, "hints_sent", h->sent);
+    jwrite_u64(out, "hints_received", h->received);
+}
+
 void cluster_members(const struct sample *s, bool whole, struct buf *out)
 {
     const struct cluster_status *c = &s->cluster;
@@ -72,6 +86,7 @@ void cluster_members(const struct sample *s, bool whole, struct buf *out)
     jwrite_u64(out, "requests", sum_of_requests(&c->bucket, BUCKET_OK));
     jwrite_u64(out, "requests_failed", sum_of_requests(&c->bucket, BUCKET_BUSY));
     collect_members(&c->collect, whole, out);
+    hint_members(c, whole, out);
     jwrite_u64(out, "sent_bytes", c->bucket.sent_bytes);
     jwrite_u64(out, "received_bytes", c->bucket.received_bytes);
 }

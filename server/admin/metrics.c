@@ -164,6 +164,23 @@ static void print_cluster_bytes(struct text *t)
     }
 }
 
+static void print_cluster_hints_up(struct text *t)
+{
+    if (t->s->clustered && t->s->cluster.hinted) {
+        add_one_sample(t, t->s->cluster.hints.up);
+    }
+}
+
+static void print_cluster_hints(struct text *t)
+{
+    const struct hints_status *h = &t->s->cluster.hints;
+
+    if (t->s->clustered && t->s->cluster.hinted) {
+        buf_addf(t->out, "%s{direction=\"sent\"} %" PRIu64 "\n", t->name, h->sent);
+        buf_addf(t->out, "%s{direction=\"received\"} %" PRIu64 "\n", t->name, h->received);
+    }
+}
+
 static void print_certificates(struct text *t)
 {
     for (size_t i = 0; i < t->s->certificates; i++) {

@@ -42,6 +42,7 @@ struct cluster {
     struct tree_content *trees;
     struct members *members;
     struct poker *poker;   /* NULL: there is no secret */
+    struct hints *hints;   /* NULL: there are none */
     struct relay *relay;   /* NULL: there is no secret, or no address */
     struct owners *owners; /* or NULL */
     struct claims *claims;
@@ -144,9 +145,19 @@ static void on_announce(void *arg, uint64_t seq)
     struct member other[MEMBERS_MAX];
     size_t n = c->poker != NULL ? members_others(c->members, other, MEMBERS_MAX) : 0;
 
+    if (c->hints != NULL) {
+        hints_send(c->hints, seq);
+    }
     if (n != 0) {
         (void)poke_all(c->poker, other, n, seq);
     }
+}
+
+static void on_hint(void *arg, uint64_t seq)
+{
+    struct cluster *c = arg;
+
+    (void)!sequencer_poke(c->sequencer, seq, 0);
 }
 
 static uint64_t on_applied_asked(void *arg)
@@ -706,6 +717,21 @@ static struct members *open_members(struct cluster *c)
     return members_open(&set);
 }
 
+/* Mirrors of one bucket meet on one channel, also without a name for it. */
+static struct hints *open_hints(struct cluster *c)
+{
+    struct arena a = {0};
+    struct hints_settings set = {.url = c->set.hints,
+                                 .authorization = c->set.hints_authorization,
+                                 .channel = arena_fmt(&a, "mirrord:%s", c->set.bucket.url).p,
+                                 .on_hint = on_hint,
+                                 .arg = c};
+    struct hints *h = c->set.hints != NULL ? hints_open(&set) : NULL;
+
+    arena_fini(&a);
+    return h;
+}
+
 int cluster_open(const struct cluster_settings *set, struct store *s, struct cluster **out,
                  struct err *e)
 {
@@ -756,6 +782,7 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
             owners_open(c->members, c->node, set->address != NULL ? set->weight : 0, set->secret);
     }
     c->claims = claims_open(s, c->members, c->node, set->address != NULL ? set->address : c->node);
+    c->hints = open_hints(c);
     c->keeper = thread_start("keeper", run_keeper, c);
     c->keeps = true;
     c->checker = thread_start("cluster-check", run_checker, c);
@@ -877,6 +904,7 @@ void cluster_close(struct cluster **cp)
         return;
     }
     claims_close(&c->claims);
+    hints_close(&c->hints);
     sequencer_free(&c->sequencer);
     relay_close(&c->relay);
     poker_close(&c->poker);
@@ -1109,6 +1137,10 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
     tree_content_stats(c->trees, &out->content);
     add_origin(c, out);
     collect_status(c->collect, &out->collect);
+    out->hinted = c->hints != NULL;
+    if (out->hinted) {
+        hints_status(c->hints, &out->hints);
+    }
     lock_take(&c->check_lock);
     out->checked = c->checked;
     broken = c->broken;

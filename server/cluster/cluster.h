@@ -4,6 +4,7 @@
  *   sequencer              shared rows, in the order of the log (log.h)
  *   tree_content           content of trees: into the bucket before its names are in the log, and
  *                          from there to this node
+ *   hints                  of new entries, through Redis, if it is configured
  *   collect                deletes content that no version names any more
  *   checker                probes the bucket (probe.h): before anything else, then every check_ms,
  *                          and when somebody asks
@@ -36,6 +37,7 @@
 #include "server/cluster/claim.h"
 #include "server/cluster/collect.h"
 #include "server/cluster/content_verify.h"
+#include "server/cluster/hints.h"
 #include "server/cluster/leave.h"
 #include "server/cluster/member.h"
 #include "server/cluster/owners.h"
@@ -48,6 +50,8 @@ struct cluster_settings {
     struct bucket_settings bucket;
     const char *address; /* of this mirror, for the others; NULL: they cannot reach it */
     const char *secret;  /* the same for all; NULL: they do not talk to each other */
+    const char *hints;   /* as in struct hints_settings; NULL: none */
+    const char *hints_authorization;
     uint32_t poll_ms;
     uint32_t stale_after_ms;
     uint32_t checkpoint_entries;
@@ -153,6 +157,8 @@ struct cluster_status {
     struct bucket_stats bucket;
     struct tree_content_stats content;
     struct cluster_checked checked; /* the last check */
+    bool hinted;                    /* there are hints */
+    struct hints_status hints;
     struct collect_status collect;
 };
 void cluster_status(struct cluster *c, struct cluster_status *out);

@@ -149,6 +149,7 @@ static int read_cluster(const struct settings_node *nd, struct conf *c, struct a
     }
     c->cluster.bucket.url = nd->title;
     rc = bucket_check_settings(&c->cluster.bucket, &why);
+    rc = rc != 0 || c->cluster.hints == NULL ? rc : hints_check_url(c->cluster.hints, &why);
     return rc == 0 ? 0 : settings_wrong(nd->at, e, "cluster \"%.80s\": %s", nd->title, why.text);
 }
 
@@ -347,6 +348,7 @@ void conf_free(struct conf **cp)
     }
     forget_secret(cf->conf.cluster.bucket.authorization);
     forget_secret(cf->conf.cluster.secret);
+    forget_secret(cf->conf.cluster.hints_authorization);
     arena_fini(&cf->arena);
     free(cf);
 }

@@ -338,21 +338,34 @@ def of(times):
 # --- seen elsewhere ----------------------------------------------------------------------------------------------------
 
 def seen_elsewhere(folder, build, quick):
+    redis = start_redis()
     rows = ["Time from the answer to a publish on one mirror until another one has it, median and 90 % (milliseconds).\n",
             "| how it learns of it | time |", "|---|---|"]
-    for what, told in (("it is told (`secret`, `address`)", True), ("by its poll of 1 s", False)):
-        place = folder / f"told{told}"
+    ways = [("it is told (`secret`, `address`)", {"told": True}), ("by its poll of 1 s", {"told": False})]
+    if redis:
+        ways.insert(1, ("by Redis (`hints`)", {"told": False, "more": f'hints = "redis://127.0.0.1:{redis.ports["h1"]}"'}))
+    for number, (what, how) in enumerate(ways):
+        place = folder / str(number)
         place.mkdir()
         yard = Yard(place, build)
         try:
-            a, b = yard.mirror("a", told=told), yard.mirror("b", told=told)
+            a, b = yard.mirror("a", **how), yard.mirror("b", **how)
             yard.know_each_other(2)
             token = a.m.token("ci", "publish:models/*")
             to, at = (http.client.HTTPConnection("127.0.0.1", m.port) for m in (a, b))
             rows.append(f"| {what} | {of([seen(to, at, token, n) for n in range(10 if quick else 50)])} |")
         finally:
             yard.stop()
+    if redis:
+        redis.stop()
     return "\n".join(rows)
+
+
+def start_redis():
+    """None: it is not installed."""
+    program, port = shutil.which("redis-server"), free_port()
+    command = [program, "--port", port, "--bind", "127.0.0.1", "--save", ""]
+    return peers.Server("redis", command, {"h1": port}, core=peers.CLIENT_CORE) if program else None
 
 
 def seen(to, at, token, number):

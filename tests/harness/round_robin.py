@@ -1,6 +1,7 @@
 """round_robin.py - mirrors of one cluster, and a balancer without affinity: each request goes to the next mirror, on a connection of its own."""
 import re
 import socket
+import subprocess
 import threading
 
 from harness.curl import curl
@@ -108,3 +109,34 @@ class Cluster:
     def node_of(self, upload):
         """The mirror that has the upload with this id, or that a request names."""
         return next(m for m in self.nodes if m.ctl_json("cluster", "status")["node"][:12] == upload[:12])
+
+
+class HAProxy(RoundRobin):
+    """The same by HAProxy, request by request also on a connection that the client keeps."""
+
+    def __init__(self, program, mirrors, folder):
+        self.mirrors, self.port = mirrors, free_port()
+        servers = "".join(f"    server m{i} 127.0.0.1:{m.port} check inter 500ms fall 2 rise 1\n" for i, m in enumerate(mirrors))
+        conf = folder / "haproxy.cfg"
+        conf.write_text(f"""
+global
+    log stderr format raw local0 warning
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 5m
+    timeout server 5m
+    option redispatch
+    option httpchk GET /readyz
+frontend f
+    bind 127.0.0.1:{self.port}
+    default_backend b
+backend b
+    balance roundrobin
+{servers}""")
+        self.child = subprocess.Popen([program, "-db", "-f", conf], stderr=subprocess.DEVNULL)
+        until(lambda: self.get("/readyz").status == 200)
+
+    def __exit__(self, *args):
+        self.child.kill()
+        self.child.wait()

@@ -11,6 +11,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/cluster/cluster.h"
+#include "server/cluster/relay_fetch.h"
 #include "server/request/traffic.h"
 #include "server/http/body_memory.h"
 #include "server/hub/pinned_branch.h"
@@ -178,6 +179,18 @@ static int follow_cluster(struct daemon *d, struct err *e)
     return gate_reload_tokens(d->gate, e); /* earlier changes were not reported */
 }
 
+static int fetch_uploaded(void *arg, struct slice repo, struct slice tree, const struct digest *d,
+                          int (*sink)(void *sink_arg, struct slice bytes), void *sink_arg,
+                          struct err *e)
+{
+    return relay_fetch_uploaded(arg, repo, tree, d, sink, sink_arg, e);
+}
+
+static int fetch_row(void *arg, struct slice key, struct buf *out, struct err *e)
+{
+    return relay_fetch_row(arg, key, out, e);
+}
+
 /* --- opening, in order --- */
 
 static unsigned loops_wanted(const struct conf *c)
@@ -275,6 +288,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     struct daemon *d = NEW(struct daemon);
     struct http_listeners listeners;
     struct repo_set *set = NULL;
+    struct relay *relay;
     struct conf *c = NULL;
     int rc;
 
@@ -343,6 +357,10 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     d->uploads = uploads_open(d->store);
+    relay = cluster_relay(d->cluster);
+    if (relay != NULL) {
+        uploads_set_source(d->uploads, &(struct upload_source){fetch_uploaded, relay});
+    }
     /* A fill keeps a dozen disk threads busy with copying and hashing; at the loops' own priority,
      * cold readers waited one time slice for each of them: 20 to 50 ms for a first byte on one
      * core, now 3 to 8. */
@@ -352,12 +370,15 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->content = d->cluster != NULL ? pool_open("content", CONTENT_THREADS, 0) : NULL;
     d->cache = cache_open(d->store, d->disk, &c->cache);
     d->memory = c->http.body_bytes != 0 ? body_memory_open(c->http.body_bytes) : NULL;
-    d->planners = planners_open(&(struct planner_deps){.store = d->store,
-                                                       .cache = d->cache,
-                                                       .readers = d->readers,
-                                                       .memory = d->memory,
-                                                       .document_bytes = c->cache.document_bytes},
-                                d->loops);
+    d->planners =
+        planners_open(&(struct planner_deps){.store = d->store,
+                                             .cache = d->cache,
+                                             .readers = d->readers,
+                                             .memory = d->memory,
+                                             .document_bytes = c->cache.document_bytes,
+                                             .fetch_row = relay != NULL ? fetch_row : NULL,
+                                             .fetch_row_arg = relay},
+                      d->loops);
     d->hub = (struct hub_deps){d->store,    d->cache, d->uploads,  d->loops,
                                d->planners, d->repos, d->lifecycle};
     d->serve = open_serve(d);

@@ -188,6 +188,7 @@ ARROWS = {
     "server/request": COMMON | {  # the corridor
         "server/cluster/cluster.h",  # what lies in the bucket
         "server/cluster/relay.h",    # which mirror has an upload
+        "server/cluster/relay_fetch.h",  # what it is asked for
         "server/cache",
         "server/fetch/origin.h",  # what a repo's origins were asked is counted with what was answered
         "server/gate",
@@ -219,6 +220,7 @@ ARROWS = {
     "server/own": COMMON | {  # the front entrance
         "server/admin",       # the pages it gives
         "server/cluster/cluster.h",  # what other mirrors say
+        "server/cluster/relay_fetch.h",  # and ask for
         "server/http",
         "server/page",
         "server/repo/hf/synced.h",  # a repository's name in a path
@@ -228,6 +230,7 @@ ARROWS = {
     "server": COMMON | {  # the daemon, which makes all of them but for the control tool
         "server/admin",
         "server/cluster/cluster.h",
+        "server/cluster/relay_fetch.h",
         "server/cluster/probe.h",  # a check without a daemon
         "server/conf/schema.h",
         "server/http/body_memory.h",

@@ -3,8 +3,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,8 +11,9 @@
 #include "common/hash/digest.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/signature.h"
 
-enum { SIGNED_BYTES = 128 << 10, RESTS_MAX = 16 };
+enum { SIGNED_BYTES = 256 << 10, RESTS_MAX = 16, ABSENT_MAX = 1024, ABSENT_MS = 30000 };
 
 struct rest {
     char node[MEMBER_ID_ROOM];
@@ -28,6 +27,10 @@ struct relay {
     struct lock lock; /* LOCK_LEAF; guards what follows */
     struct rest rest[RESTS_MAX];
     unsigned next_rest;
+    struct {
+        uint64_t key; /* hashed */
+        uint64_t until_ms;
+    } absent[ABSENT_MAX]; /* by the key's hash */
 };
 
 struct relay *relay_open(const char *secret, const char *node, struct members *m)
@@ -149,7 +152,53 @@ enum relay_place relay_of_tree(struct relay *r, struct slice repo, struct slice 
     return place;
 }
 
+size_t relay_others(struct relay *r, struct member *out, size_t room)
+{
+    size_t n = members_others(r->members, out, room), kept = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (out[i].address[0] != '\0' && !rests(r, out[i].node, clock_now_ms())) {
+            out[kept++] = out[i];
+        }
+    }
+    return kept;
+}
+
+/* --- what nobody has --- */
+
+static uint64_t hash_of_key(struct slice key)
+{
+    struct digest d;
+
+    digest_of(key, &d);
+    return be_get(d.b, 8);
+}
+
+bool relay_is_absent(struct relay *r, struct slice key)
+{
+    uint64_t hash = hash_of_key(key);
+    bool yes;
+
+    lock_take(&r->lock);
+    yes = r->absent[hash % ABSENT_MAX].key == hash &&
+          r->absent[hash % ABSENT_MAX].until_ms > clock_now_ms();
+    lock_drop(&r->lock);
+    return yes;
+}
+
+void relay_note_absent(struct relay *r, struct slice key)
+{
+    uint64_t hash = hash_of_key(key);
+
+    lock_take(&r->lock);
+    r->absent[hash % ABSENT_MAX].key = hash;
+    r->absent[hash % ABSENT_MAX].until_ms = clock_now_ms() + ABSENT_MS;
+    lock_drop(&r->lock);
+}
+
 /* --- the signature --- */
+
+#define PURPOSE "hop"
 
 enum { HOP_WORD_ROOM = INET6_ADDRSTRLEN + 16 };
 
@@ -167,34 +216,30 @@ static void write_hop(const struct sockaddr_storage *peer, bool tls, char out[HO
     snprintf(out, HOP_WORD_ROOM, "1 %s %s", address, tls ? "https" : "http");
 }
 
-static void sign_hop(const struct relay *r, const struct http_req *req, struct slice target,
-                     struct slice hop, char hex[DIGEST_HEX + 1])
+/* What is signed: no part can become another one's. */
+static void write_signed(const struct http_req *req, struct slice target, struct slice hop,
+                         struct buf *out)
 {
-    const struct slice parts[] = {SLICE("hop"), req->method_text,
-                                  target,       req->host,
-                                  hop,          http_req_field(req, "authorization")};
-    struct buf text = BUF_INIT(SIGNED_BYTES);
-    struct digest d = {{0}};
-    unsigned n = DIGEST_BYTES;
+    const struct slice parts[] = {req->method_text, target, req->host, hop,
+                                  http_req_field(req, "authorization")};
 
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
-        buf_addf(&text, "%zu ", parts[i].n); /* so that no part can become another one's */
-        buf_adds(&text, parts[i]);
+        buf_addf(out, "%zu ", parts[i].n);
+        buf_adds(out, parts[i]);
     }
-    CHECK(text.rc == 0); /* a request's head is smaller */
-    CHECK(HMAC(EVP_sha256(), r->secret, (int)strlen(r->secret), (const unsigned char *)text.p,
-               text.n, d.b, &n) != NULL);
-    digest_format(&d, hex);
-    buf_free(&text);
+    CHECK(out->rc == 0); /* a request's head is smaller */
 }
 
 void relay_sign(const struct relay *r, const struct http_req *req, struct slice target,
                 char out[RELAY_FIELD_ROOM])
 {
-    char hop[HOP_WORD_ROOM], hex[DIGEST_HEX + 1];
+    char hop[HOP_WORD_ROOM], hex[SIGNATURE_ROOM];
+    struct buf text = BUF_INIT(SIGNED_BYTES);
 
     write_hop(req->peer, req->tls, hop);
-    sign_hop(r, req, target, slice_str(hop), hex);
+    write_signed(req, target, slice_str(hop), &text);
+    signature_make(r->secret, PURPOSE, buf_slice(&text), hex);
+    buf_free(&text);
     snprintf(out, RELAY_FIELD_ROOM, "%s %s", hop, hex);
 }
 
@@ -223,13 +268,16 @@ bool relay_read(const struct relay *r, const struct http_req *req, struct sockad
     struct slice value = http_req_field(req, RELAY_FIELD);
     struct slice rest = value, version = slice_cut(&rest, ' '), address = slice_cut(&rest, ' '),
                  scheme = slice_cut(&rest, ' ');
-    char hex[DIGEST_HEX + 1];
+    struct buf text = BUF_INIT(SIGNED_BYTES);
+    bool is_ours;
 
-    if (!slice_eqs(version, "1") || rest.n != DIGEST_HEX) {
+    if (!slice_eqs(version, "1") || rest.n != SIGNATURE_ROOM - 1) {
         return false;
     }
-    sign_hop(r, req, req->target, slice_first(value, value.n - DIGEST_HEX - 1), hex);
-    if (CRYPTO_memcmp(rest.p, hex, DIGEST_HEX) != 0) {
+    write_signed(req, req->target, slice_first(value, value.n - SIGNATURE_ROOM), &text);
+    is_ours = signature_is(r->secret, PURPOSE, buf_slice(&text), rest);
+    buf_free(&text);
+    if (!is_ours) {
         return false;
     }
     *tls = slice_eqs(scheme, "https");

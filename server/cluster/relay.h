@@ -57,6 +57,12 @@ bool relay_is_alive(struct relay *r, const char *node);
 /* It could not be connected to. */
 void relay_failed(struct relay *r, const char *node, uint64_t now_ms);
 
+/* The other mirrors that can be asked now; their number. */
+size_t relay_others(struct relay *r, struct member *out, size_t room);
+/* What no mirror has had a moment ago (relay_fetch.h). */
+bool relay_is_absent(struct relay *r, struct slice key);
+void relay_note_absent(struct relay *r, struct slice key);
+
 /* The value of the field, for a request that is passed on with this target. */
 void relay_sign(const struct relay *r, const struct http_req *req, struct slice target,
                 char out[RELAY_FIELD_ROOM]);

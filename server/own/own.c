@@ -10,6 +10,7 @@
 #include "server/admin/admin.h"
 #include "server/admin/inventory_page.h"
 #include "server/cluster/cluster.h"
+#include "server/cluster/relay_fetch.h"
 #include "server/http/status.h"
 #include "server/own/inventory_pages.h"
 #include "server/page/html.h"
@@ -21,6 +22,7 @@
 #include "server/request/response.h"
 #include "server/request/right.h"
 #include "server/request/roots.h"
+#include "server/request/sibling.h"
 #include "server/request/blob_batch.h"
 #include "server/store/pieces.h"
 
@@ -568,6 +570,10 @@ static void answer_own_request(struct serve_loop *d, struct exchange *x, struct 
         answer_poke(d, x, v);
     } else if (slice_eqs(path, NEIGHBOR_PATH)) {
         neighbor_answer(d, x, v);
+    } else if (slice_eqs(path, RELAY_UPLOADED_PATH)) {
+        sibling_answer_uploaded(d, x, v);
+    } else if (slice_eqs(path, RELAY_ROW_PATH)) {
+        sibling_answer_row(d, x, v);
     } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
         refuse_method(x, SLICE("GET, HEAD"), SLICE("this path accepts only GET and HEAD\n"));
     } else if (slice_eqs(path, "/healthz")) {

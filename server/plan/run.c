@@ -44,6 +44,7 @@ struct known {
     struct job job;
     struct plan_run *run; /* that waits for it; NULL: it has left */
     struct store *store;
+    const struct planner_deps *deps;
     struct slice repo;
     struct result result;
     struct buf bytes;
@@ -58,6 +59,7 @@ static struct known *known_new(struct plan_run *r)
 
     k->run = r;
     k->store = r->planner->deps.store;
+    k->deps = &r->planner->deps;
     k->repo = arena_copy(&k->arena, slice_str(r->repo->name));
     k->bytes = BUF_INIT(ROW_BYTES);
     *n = r->plan->dependency;
@@ -136,6 +138,27 @@ static int entry_read(struct store *s, struct result *f, struct arena *a, struct
     return rc == E_INVALID ? E_NOTFOUND : rc; /* links that lead nowhere */
 }
 
+/* What another mirror of the cluster has learned of a link is learned here, too. */
+static int row_read(struct known *k)
+{
+    const struct dependency *n = &k->result.dependency;
+    const struct planner_deps *deps = k->deps;
+    int rc = store_get(k->store, n->table, n->key, &k->bytes, &k->why);
+    struct batch *b;
+
+    if (rc != E_NOTFOUND || !n->elsewhere || deps->fetch_row == NULL) {
+        return rc;
+    }
+    rc = deps->fetch_row(deps->fetch_row_arg, n->key, &k->bytes, &k->why);
+    if (rc != 0) {
+        buf_clear(&k->bytes);
+        return E_NOTFOUND;
+    }
+    b = batch_new();
+    batch_put(b, n->table, n->key, buf_slice(&k->bytes));
+    return store_commit(k->store, &b, COMMIT_LAZY, &k->why);
+}
+
 /* That there is nothing, or that it has changed, is a result, too. Blocks. */
 static void known_read(struct known *k)
 {
@@ -145,7 +168,7 @@ static void known_read(struct known *k)
 
     switch (n->kind) {
     case DEPENDENCY_ROW:
-        rc = store_get(k->store, n->table, n->key, &k->bytes, &k->why);
+        rc = row_read(k);
         break;
     case DEPENDENCY_ROWS:
         rc = rows_read(k->store, n, &k->bytes, &k->why);

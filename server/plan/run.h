@@ -34,6 +34,10 @@ struct planner_deps {
     struct pool *readers;
     struct body_memory *memory; /* for the memory of requests; NULL: it is not counted */
     size_t document_bytes;      /* the largest one that is read */
+    /* A row of TABLE_ORIGIN that is absent here, from another mirror; blocks. NULL: none is
+     * asked. */
+    int (*fetch_row)(void *arg, struct slice key, struct buf *out, struct err *e);
+    void *fetch_row_arg;
 };
 struct planner;
 struct planners;

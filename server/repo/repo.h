@@ -54,7 +54,8 @@ struct dependency {
     struct lookup lookup; /* DEPENDENCY_PAGES: its first part */
     /* DEPENDENCY_PAGES: its one part is a file of a tree, and `lookup` only has its name. */
     bool of_blob;
-    bool one_part; /* DEPENDENCY_PAGES: its Link is not followed */
+    bool one_part;  /* DEPENDENCY_PAGES: its Link is not followed */
+    bool elsewhere; /* DEPENDENCY_ROW: another mirror of the cluster may have it */
 };
 
 struct result { /* the result of a dependency; rc 0 or E_NOTFOUND, for DEPENDENCY_PAGES any */

@@ -4,6 +4,7 @@
 
 #include "server/store/alias.h"
 #include "server/store/blob.h"
+#include "server/upload/elsewhere.h"
 #include "server/upload/live.h"
 #include "server/upload/upload_grant.h"
 #include "server/upload/publish.h"
@@ -185,6 +186,11 @@ int changes_object(struct changes *c, struct slice path, const struct digest *d,
         return 0;
     }
     rc = upload_grant_tree_has(c->u->store, &c->put, d, &has, NULL, e);
+    if (rc == 0 && !has) {
+        rc = elsewhere_bring(c->u, &c->put, d, e);
+        has = rc == 0;
+        rc = rc == E_NOTFOUND ? 0 : rc;
+    }
     if (rc == 0 && has) {
         rc = blob_open(c->u->store, d, &blob, e);
         has = rc == 0;

@@ -67,6 +67,7 @@ struct uploads {
     unsigned multipart_uploads_count;
     int (*make_room)(void *arg, uint64_t need_bytes);
     void *make_room_arg;
+    struct upload_source source;      /* fetch NULL: there is none */
     _Atomic uint32_t client_sessions; /* the limit of one client */
     _Atomic uint64_t client_bytes;    /* in them; 0: a quarter of the quota */
 };

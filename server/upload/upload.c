@@ -334,6 +334,11 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     return err_set(e, E_INTERNAL, "internal error: this put needs a body");
 }
 
+void uploads_set_source(struct uploads *u, const struct upload_source *s)
+{
+    u->source = *s;
+}
+
 struct put put_copy(const struct put *p, struct arena *a)
 {
     struct put c = *p;

@@ -167,6 +167,16 @@ size_t uploads_under_way(struct uploads *u);
 void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes),
                      void *arg);
 
+/* Objects that uploads to a tree have brought to another mirror of a cluster. fetch() gives the
+ * bytes of one to sink(), in order; it blocks. E_NOTFOUND: no mirror has it. */
+struct upload_source {
+    int (*fetch)(void *arg, struct slice repo, struct slice tree, const struct digest *d,
+                 int (*sink)(void *sink_arg, struct slice bytes), void *sink_arg, struct err *e);
+    void *arg;
+};
+/* Before any put runs. */
+void uploads_set_source(struct uploads *u, const struct upload_source *s);
+
 bool put_has_body(enum put_kind k);
 /* A copy with its texts in the arena; `objects` is not copied. */
 struct put put_copy(const struct put *p, struct arena *a);

@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import posixpath
 import re
 import socket
 import threading
@@ -9,14 +10,16 @@ import threading
 import pytest
 
 from harness.bucket import Bucket
-from harness.image import Image, digest, errors
+from harness.image import Image, digest, errors, manifest
 from harness.mirrord import until
+from harness.origin import Origin
 from harness.round_robin import Cluster
 from system import test_hosted_xet as xet
 from system.test_agent import Agent
 from system.test_hosted_hub import Hub, below, lfs, sha
 
 BIG = os.urandom(3 << 20)
+JSON = "application/vnd.pypi.simple.v1+json"
 
 
 @pytest.fixture(scope="module")
@@ -246,3 +249,62 @@ def test_what_is_passed_on_is_not_passed_on_again(own):
     for changed in ({"token": None}, {"method": "POST"}, {"path": f"{where}/f?x=2"}, {"headers": {"Mirrord-Hop": hop, "Host": "other"}},
                     {"headers": {"Mirrord-Hop": hop.replace("127.0.0.1", "127.0.0.2"), "Host": host}}):
         assert others[1].put(**{**again, **changed}).status == 403, changed
+
+
+# --- what only one mirror has ---
+
+def test_uploads_that_were_begun_before_a_mirror_joined(own):
+    """The new mirror is responsible for some of the trees, and brings what lies at the one before."""
+    layers = [BIG, b"small", b""]
+    pushes = [image(own, f"img{i}") for i in range(12)]
+    for push in pushes:
+        for data in [b"{}", *layers]:
+            push.push_blob(data)
+    own.nodes.append(own.start())
+    own.know()
+    for i, push in enumerate(pushes):
+        data = manifest(b"{}", layers)
+        push.m = own.nodes[i % 4]
+        got = push.put_manifest("v1", data)
+        assert got.status == 201, got.body
+        for at in range(4):
+            until(lambda i=i, at=at: image(own, f"img{i}", at).get("manifests/v1").body == data)
+            assert image(own, f"img{i}", at).get(f"blobs/{digest(BIG)}").body == BIG
+    new = own.nodes[3]
+    new.answered("/manifests/v1", method="PUT", status=201)
+    assert any("/-/cluster/uploaded" in m.access_log.read_text() for m in own.nodes[:3])
+    nobody = manifest(b"{}", [b"that was never sent"])
+    for m in own.nodes:
+        push.m = m
+        assert push.put_manifest("v2", nobody).status in (400, 404)
+    for path in ("uploaded?repo=models&tree=image/me/img0&sha256=" + sha(BIG), "row?key=models%00x"):
+        assert new.get(f"/-/cluster/{path}").status == 404, "for mirrors alone"
+
+
+WHEEL = "demo_pkg-1.0-py3-none-any.whl"
+
+
+def test_the_pages_of_a_python_index_and_their_files(mirrord, tmp_path, origin):
+    """The page comes from one mirror, the file that it links to from another one."""
+    with Origin(host="127.0.0.2") as files, Bucket() as b:
+        files.put("/f/" + WHEEL, body=BIG)
+        files.put("/f/wrong-1.0.tar.gz", size=3000, seed=2)
+        page = {"meta": {"api-version": "1.1"}, "name": "demo-pkg", "files": [
+            {"filename": WHEEL, "url": f"{files.url}/f/{WHEEL}", "hashes": {"sha256": files.sha256("/f/" + WHEEL)}, "size": len(BIG)},
+            {"filename": "wrong-1.0.tar.gz", "url": f"{files.url}/f/wrong-1.0.tar.gz", "hashes": {"sha256": "0" * 64}}]}
+        origin.put("/simple/demo-pkg/", body=json.dumps(page).encode(), type=JSON)
+        w = Cluster(mirrord, b, tmp_path, f'repo "pypi" {{ protocol = "pypi" origin = "{origin.url}/" hosts = {{"127.0.0.2:{files.port}"}} }}')
+        got = w.nodes[0].get("/pypi/simple/demo-pkg/", headers={"Accept": JSON})
+        right, wrong = (posixpath.normpath("/pypi/simple/demo-pkg/" + f["url"]) for f in json.loads(got.body)["files"])
+        for m in w.nodes[1:]:
+            assert m.get(right).body == BIG
+            assert not m.get(wrong).whole or m.get(wrong).status >= 500, "the digest of the page counts here, too"
+
+        def asked():
+            return len(w.nodes[2].answered("/-/cluster/row", least=0))
+        before = asked()
+        unknown = re.sub(r"\+f/\w{16}/", "+f/0123456789abcdef/", right)
+        for _ in range(20):
+            assert w.nodes[1].get(unknown).status == 404
+        until(lambda: asked() > before)
+        assert asked() == before + 1, "nobody is asked again so soon"

@@ -225,6 +225,14 @@ static void plan_own_file(const struct repo *r, const struct http_req *req, stru
     as_file(r, path, rule, p);
 }
 
+/* Another mirror may have made the page that a client has its links from. */
+static void may_be_elsewhere(const struct result *f, struct plan *p)
+{
+    if (f == NULL) {
+        p->dependency.elsewhere = true;
+    }
+}
+
 /* What stands for the link's id; NULL: it is not known yet. */
 static const struct result *require_link(const struct repo *r, const struct results *results,
                                          struct slice id, struct arena *a, struct plan *p)
@@ -234,6 +242,7 @@ static const struct result *require_link(const struct repo *r, const struct resu
 
     link_row_key(&key, slice_str(r->name), id);
     f = plan_row(results, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
+    may_be_elsewhere(f, p);
     buf_free(&key);
     return f;
 }
@@ -248,6 +257,7 @@ static const struct result *require_file(const struct repo *r, const struct resu
 
     file_row_key(&key, slice_str(r->name), origin, file, id);
     f = plan_row(results, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
+    may_be_elsewhere(f, p);
     if (f != NULL && f->rc != 0) {
         file_row_key(&key, slice_str(r->name), origin, file, SLICE(""));
         f = plan_rows(results, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);

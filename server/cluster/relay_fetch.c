@@ -1,0 +1,161 @@
+#include "server/cluster/relay_fetch.h"
+
+#include <event2/event.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+
+#include "common/codec/url.h"
+#include "common/os/clock.h"
+#include "common/xfer/xfer.h"
+
+enum { CONNECT_MS = 1000, SILENCE_S = 20, URL_BYTES = 128 << 10 };
+
+/* One request, on a loop of its own that the calling thread runs. */
+struct question {
+    struct event_base *base;
+    int (*sink)(void *arg, struct slice bytes);
+    void *arg;
+    int status;
+    int rc; /* of the transfer, or of the sink */
+    struct err *e;
+    bool began; /* the sink has bytes */
+};
+
+static int on_head(void *arg, const struct xfer_head *h)
+{
+    struct question *q = arg;
+
+    q->status = h->status;
+    return h->framed ? 0 : E_PROTOCOL;
+}
+
+static int on_body(void *arg, struct slice bytes)
+{
+    struct question *q = arg;
+
+    if (q->status != 200) {
+        return 0;
+    }
+    q->began = true;
+    q->rc = q->sink(q->arg, bytes);
+    return q->rc;
+}
+
+static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+{
+    struct question *q = arg;
+
+    (void)body_bytes;
+    if (q->rc == 0 && rc != 0) {
+        q->rc = err_set(q->e, rc, "%s", why->text);
+    }
+    event_base_loopbreak(q->base);
+}
+
+static void run_question(struct question *q, const struct xfer_params *p)
+{
+    static const struct xfer_events events = {on_head, on_body, on_done};
+    struct event_config *config = event_config_new();
+    struct xfer_loop *loop;
+
+    CHECK(config != NULL);
+    CHECK(event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_IGNORE_ENV) == 0);
+    q->base = event_base_new_with_config(config);
+    CHECK(q->base != NULL);
+    event_config_free(config);
+    loop = xfer_loop_open(q->base, NULL);
+    (void)xfer_start(loop, p, &events, q);
+    event_base_loop(q->base, EVLOOP_NO_EXIT_ON_EMPTY);
+    xfer_loop_close(&loop);
+    event_base_free(q->base);
+}
+
+/* False: this mirror does not have it. */
+static bool ask_one(const struct relay *r, const struct member *m, struct slice target,
+                    struct question *q)
+{
+    struct sockaddr_storage nobody = {.ss_family = AF_INET6};
+    struct arena a = {0};
+    const struct http_req req = {.method_text = SLICE("GET"),
+                                 .target = target,
+                                 .host = SLICE("cluster"),
+                                 .peer = &nobody,
+                                 .arena = &a};
+    char hop[RELAY_FIELD_ROOM];
+    struct slice fields[2] = {SLICE("Host: cluster")};
+    struct xfer_params p = {.fields = fields,
+                            .nfields = 2,
+                            .connect_timeout_ms = CONNECT_MS,
+                            .idle_timeout_s = SILENCE_S};
+
+    relay_sign(r, &req, target, hop);
+    fields[1] = arena_fmt(&a, RELAY_FIELD ": %s", hop);
+    p.url = arena_fmt(&a, "%s" SLICE_FMT, m->address, SLICE_ARG(target));
+    q->status = 0;
+    q->rc = 0;
+    run_question(q, &p);
+    arena_fini(&a);
+    return q->status == 200 && (q->rc == 0 || q->began);
+}
+
+static int ask_all(struct relay *r, struct slice target, int (*sink)(void *arg, struct slice bytes),
+                   void *arg, struct err *e)
+{
+    struct member *m = mem_array(MEMBERS_MAX, sizeof *m);
+    size_t n = relay_others(r, m, MEMBERS_MAX);
+    struct question q = {.sink = sink, .arg = arg, .e = e};
+    bool found = false;
+
+    for (size_t i = 0; !found && i < n; i++) {
+        found = ask_one(r, &m[i], target, &q);
+        if (q.status == 0) {
+            relay_failed(r, m[i].node, clock_now_ms());
+        }
+    }
+    free(m);
+    return found ? q.rc : err_set(e, E_NOTFOUND, "no other mirror of the cluster has it");
+}
+
+int relay_fetch_uploaded(struct relay *r, struct slice repo, struct slice tree,
+                         const struct digest *d, int (*sink)(void *arg, struct slice bytes),
+                         void *arg, struct err *e)
+{
+    struct buf target = BUF_INIT(URL_BYTES);
+    char hex[DIGEST_HEX + 1];
+    int rc;
+
+    digest_format(d, hex);
+    buf_str(&target, RELAY_UPLOADED_PATH "?repo=");
+    url_encode(repo, &target);
+    buf_str(&target, "&tree=");
+    url_encode(tree, &target);
+    buf_addf(&target, "&sha256=%s", hex);
+    rc = ask_all(r, buf_slice(&target), sink, arg, e);
+    buf_free(&target);
+    return rc;
+}
+
+static int into_buf(void *arg, struct slice bytes)
+{
+    struct buf *out = arg;
+
+    buf_adds(out, bytes);
+    return out->rc;
+}
+
+int relay_fetch_row(struct relay *r, struct slice key, struct buf *out, struct err *e)
+{
+    struct buf target = BUF_INIT(URL_BYTES);
+    int rc = E_NOTFOUND;
+
+    if (key.n <= RELAY_KEY_MAX && !relay_is_absent(r, key)) {
+        buf_str(&target, RELAY_ROW_PATH "?key=");
+        url_encode(key, &target);
+        rc = ask_all(r, buf_slice(&target), into_buf, out, e);
+        if (rc == E_NOTFOUND) {
+            relay_note_absent(r, key);
+        }
+    }
+    buf_free(&target);
+    return rc;
+}

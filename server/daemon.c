@@ -168,8 +168,56 @@ static bool is_cluster_fresh(void *arg)
     return cluster_is_fresh(arg);
 }
 
+static void on_share(void *arg, uint32_t mirrors)
+{
+    struct daemon *d = arg;
+    struct repo_set *rs = repo_set_hold(d->repos);
+
+    gate_share(d->gate, mirrors);
+    for (size_t i = 0; i < rs->count; i++) {
+        if (rs->repo[i]->origin != NULL) {
+            origin_share(rs->repo[i]->origin, mirrors);
+        }
+    }
+    repo_set_release(&rs);
+}
+
+static size_t on_pauses(void *arg, struct member_pause *out, size_t room)
+{
+    struct daemon *d = arg;
+    struct repo_set *rs = repo_set_hold(d->repos);
+    size_t n = 0;
+
+    for (size_t i = 0; i < rs->count && n < room; i++) {
+        const struct origin *o = rs->repo[i]->origin;
+        uint64_t ms = o != NULL ? origin_asked_rest_ms(o) : 0;
+        if (ms != 0) {
+            out[n++] = (struct member_pause){origin_identity(o), ms};
+        }
+    }
+    repo_set_release(&rs);
+    return n;
+}
+
+static void on_pause(void *arg, const struct member_pause *r)
+{
+    struct daemon *d = arg;
+    struct repo_set *rs = repo_set_hold(d->repos);
+
+    for (size_t i = 0; i < rs->count; i++) {
+        struct origin *o = rs->repo[i]->origin;
+        if (o != NULL && origin_identity(o) == r->origin) {
+            origin_rest(o, r->left_ms);
+        }
+    }
+    repo_set_release(&rs);
+}
+
 static int follow_cluster(struct daemon *d, struct err *e)
 {
+    static const struct cluster_limit_ops limits = {on_share, on_pauses, on_pause};
+
+    cluster_on_limits(d->cluster, &limits, d);
     gate_set_fresh(d->gate, is_cluster_fresh, d->cluster);
     cluster_on_full(d->cluster, make_room_on_disk, d->cache);
     cluster_on_row(d->cluster, on_cluster_row, d);

@@ -37,7 +37,8 @@ static bool same_cluster(const struct cluster_settings *a, const struct cluster_
            same_conf_text(a->address, b->address) && same_conf_text(a->secret, b->secret) &&
            a->poll_ms == b->poll_ms && a->stale_after_ms == b->stale_after_ms &&
            a->checkpoint_entries == b->checkpoint_entries && a->check_ms == b->check_ms &&
-           a->weight == b->weight && a->takeover_s == b->takeover_s;
+           a->weight == b->weight && a->takeover_s == b->takeover_s &&
+           same_conf_text(a->limits, b->limits);
 }
 
 /* What the new file says otherwise and only a restart can change, by name. */

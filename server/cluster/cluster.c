@@ -62,6 +62,8 @@ struct cluster {
     void *on_row_arg;
     int (*make_room)(void *arg, uint64_t n);
     void *make_room_arg;
+    const struct cluster_limit_ops *limit_ops; /* or NULL */
+    void *limit_arg;
     struct cond wake; /* of the keeper */
     bool keeper_ends;
     pthread_t checker;
@@ -206,6 +208,62 @@ static int on_room_wanted(void *arg, uint64_t n)
     make_room_arg = c->make_room_arg;
     lock_drop(&c->lock);
     return make_room != NULL ? make_room(make_room_arg, n) : E_NOSPACE;
+}
+
+/* --- limits that hold for all mirrors together --- */
+
+/* The mirrors that answer clients, this one included. */
+static uint32_t count_sharers(struct cluster *c, struct members *m)
+{
+    struct member other[MEMBERS_MAX];
+    size_t n = members_others(m, other, MEMBERS_MAX);
+    uint32_t sharers = 1;
+
+    if (c->set.limits != NULL && strcmp(c->set.limits, "whole") == 0) {
+        return 1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        sharers += other[i].state == MEMBER_READY;
+    }
+    return sharers;
+}
+
+static void on_members_read(void *arg, struct members *m)
+{
+    struct cluster *c = arg;
+    struct member_pause pause[MEMBER_PAUSES_MAX];
+    size_t n = members_pauses(m, pause, MEMBER_PAUSES_MAX);
+    uint32_t sharers = count_sharers(c, m);
+
+    lock_take(&c->lock);
+    if (c->limit_ops != NULL) {
+        c->limit_ops->share(c->limit_arg, sharers);
+        for (size_t i = 0; i < n; i++) {
+            c->limit_ops->pause(c->limit_arg, &pause[i]);
+        }
+    }
+    lock_drop(&c->lock);
+}
+
+static size_t on_pauses_asked(void *arg, struct member_pause *out, size_t room)
+{
+    struct cluster *c = arg;
+    size_t n = 0;
+
+    lock_take(&c->lock);
+    if (c->limit_ops != NULL) {
+        n = c->limit_ops->pauses(c->limit_arg, out, room);
+    }
+    lock_drop(&c->lock);
+    return n;
+}
+
+void cluster_on_limits(struct cluster *c, const struct cluster_limit_ops *ops, void *arg)
+{
+    lock_take(&c->lock);
+    c->limit_ops = ops;
+    c->limit_arg = arg;
+    lock_drop(&c->lock);
 }
 
 /* --- who we are --- */
@@ -706,6 +764,8 @@ static struct members *open_members(struct cluster *c)
     struct members_settings set = {.bucket = c->bucket,
                                    .boot = c->boot,
                                    .gone_s = c->set.takeover_s,
+                                   .pauses = on_pauses_asked,
+                                   .read = on_members_read,
                                    .applied = on_applied_asked,
                                    .arg = c};
 
@@ -880,6 +940,7 @@ void cluster_stop(struct cluster *c)
     c->ends = true;
     cluster_on_row(c, NULL, NULL);
     cluster_on_full(c, NULL, NULL);
+    cluster_on_limits(c, NULL, NULL);
     if (c->joined && answers_now(c)) {
         members_leave(c->members);
     }

@@ -61,6 +61,7 @@ struct cluster_settings {
     uint32_t orphan_age_s;
     uint32_t weight;     /* of this mirror, relative to the others */
     uint32_t takeover_s; /* of claims: how long their holder must be silent */
+    const char *limits;  /* "share" or "whole"; NULL is "share" */
 };
 
 struct cluster;
@@ -88,6 +89,16 @@ void cluster_leave(struct cluster *c);
 void cluster_withdraw(struct cluster *c);
 /* Whether the process must end: another mirror runs with this one's id. The code is E_CONFIG. */
 bool cluster_must_end(struct cluster *c, struct err *why);
+/* What mirrors tell each other about limits, every few seconds. */
+struct cluster_limit_ops {
+    /* So many mirrors share what the settings allow (settings.limits). */
+    void (*share)(void *arg, uint32_t mirrors);
+    /* The origins that have asked this mirror for a pause, which is not over. */
+    size_t (*pauses)(void *arg, struct member_pause *out, size_t room);
+    /* An origin has asked another mirror for a pause. */
+    void (*pause)(void *arg, const struct member_pause *r);
+};
+void cluster_on_limits(struct cluster *c, const struct cluster_limit_ops *ops, void *arg);
 void cluster_stop(struct cluster *c); /* NULL is fine */
 void cluster_close(struct cluster **cp);
 

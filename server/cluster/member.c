@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/codec/jread.h"
 #include "common/codec/jwrite.h"
@@ -13,12 +14,14 @@
 #define PREFIX "node/"
 
 enum {
-    DOCUMENT_BYTES = 4096,
-    DOCUMENT_VALUES = 64,
+    DOCUMENT_BYTES = 8192,
+    DOCUMENT_VALUES = 512,
     LISTED_MAX = 10000,
     LOST_S = 24 * 3600,
     BOOT_ROOM = 17,
     CLONE_CHANGES = 2,
+    NEWS_MS = 1000, /* between looks for what should be announced before the next beat */
+    PAUSE_MAX_S = 3600,
     HEARD_MAX = 4 * MEMBERS_MAX, /* of more, those that are silent longest are forgotten */
 };
 
@@ -42,7 +45,8 @@ struct members {
     bool started, has_left;
     /* The thread's own: */
     uint64_t beat;
-    bool written; /* the object is there, and ours */
+    bool written;             /* the object is there, and ours */
+    uint64_t pauses_until_ms; /* of the latest pause that was announced */
     struct foreign foreign;
     struct lock lock; /* LOCK_MEMBERS; guards what follows */
     struct cond wake;
@@ -59,6 +63,9 @@ struct members {
     size_t recent_count;
     struct heard heard[HEARD_MAX];
     uint64_t listed_unix_s; /* when the list was last read, by the bucket's clock; 0: never */
+    struct member_pause pause[MEMBER_PAUSES_MAX]; /* left_ms: at read_ms */
+    size_t pauses;
+    uint64_t read_ms;
 };
 
 static void key_of_node(const char *node, char key[BUCKET_KEY_ROOM])
@@ -182,6 +189,51 @@ static int withdraw(struct members *m, struct err *e)
     return rc;
 }
 
+/* When the last of these pauses ends. */
+static uint64_t pauses_until_ms(const struct member_pause *pause, size_t n)
+{
+    uint64_t longest_ms = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        longest_ms = max_u64(longest_ms, pause[i].left_ms);
+    }
+    return n != 0 ? clock_now_ms() + longest_ms : 0;
+}
+
+static size_t own_pauses(struct members *m, struct member_pause out[MEMBER_PAUSES_MAX])
+{
+    return m->set.pauses != NULL ? m->set.pauses(m->set.arg, out, MEMBER_PAUSES_MAX) : 0;
+}
+
+static void write_pauses(struct members *m, struct buf *doc)
+{
+    struct member_pause pause[MEMBER_PAUSES_MAX];
+    size_t n = own_pauses(m, pause);
+    uint64_t now_unix_s = bucket_date_unix_s(m->set.bucket);
+    char origin[17];
+
+    m->pauses_until_ms = pauses_until_ms(pause, n);
+    jwrite_open(doc, "pauses", '[');
+    for (size_t i = 0; i < n && now_unix_s != 0; i++) {
+        snprintf(origin, sizeof origin, "%016" PRIx64, pause[i].origin);
+        jwrite_open(doc, NULL, '{');
+        jwrite_str(doc, "origin", origin);
+        jwrite_u64(doc, "until", now_unix_s + (pause[i].left_ms + 999) / 1000);
+        jwrite_close(doc, '}');
+    }
+    jwrite_close(doc, ']');
+}
+
+/* An origin has asked for a longer pause than what was announced: the others should hear of it
+ * now. */
+static bool has_news(struct members *m)
+{
+    struct member_pause pause[MEMBER_PAUSES_MAX];
+    size_t n = own_pauses(m, pause);
+
+    return pauses_until_ms(pause, n) > m->pauses_until_ms + NEWS_MS;
+}
+
 static int write_own(struct members *m, enum member_state state, struct err *e)
 {
     struct buf doc = BUF_INIT(DOCUMENT_BYTES);
@@ -197,6 +249,7 @@ static int write_own(struct members *m, enum member_state state, struct err *e)
     jwrite_u64(&doc, "applied", m->set.applied(m->set.arg));
     jwrite_str(&doc, "boot", boot);
     jwrite_u64(&doc, "beat", ++m->beat);
+    write_pauses(m, &doc);
     jwrite_close(&doc, '}');
     key_of_node(m->set.self.node, key);
     rc = bucket_put(m->set.bucket, key, buf_slice(&doc), e);
@@ -230,6 +283,8 @@ struct roll { /* one reading of the list */
     char lost[BUCKET_KEY_ROOM]; /* a node that has been silent for a day; "": none */
     struct member seen[MEMBERS_MAX];
     size_t count;
+    struct member_pause pause[MEMBER_PAUSES_MAX];
+    size_t pauses;
 };
 
 /* Under the lock: the node's place, or the place of the one that has been silent for longest. */
@@ -282,7 +337,26 @@ static int on_listed_node(void *arg, const struct bucket_key *k)
     return 0;
 }
 
-static bool read_member(struct slice doc, struct member *x)
+/* What the same origin has asked of two nodes is noted twice: the longer pause counts. */
+static void read_pauses(struct roll *r, const json_t *list)
+{
+    const json_t *o;
+    size_t i;
+
+    json_array_foreach(list, i, o)
+    {
+        struct slice origin = jread_text(o, "origin");
+        uint64_t until = 0;
+        uint8_t id[8];
+        if (r->pauses < MEMBER_PAUSES_MAX && origin.p != NULL && slice_hex(origin, id, sizeof id) &&
+            jread_u64(o, "until", &until) && until > r->now_unix_s) {
+            r->pause[r->pauses++] = (struct member_pause){
+                be_get((const char *)id, 8), min_u64(until - r->now_unix_s, PAUSE_MAX_S) * 1000};
+        }
+    }
+}
+
+static bool read_member(struct roll *r, struct slice doc, struct member *x)
 {
     json_t *o = jread_parse(doc, 0, DOCUMENT_VALUES);
     uint64_t weight = 1;
@@ -293,18 +367,22 @@ static bool read_member(struct slice doc, struct member *x)
     jread_u64(o, "weight", &weight);
     x->weight = (uint32_t)min_u64(max_u64(weight, 1), MEMBER_WEIGHT_MAX);
     jread_u64(o, "applied", &x->applied);
+    if (x->alive) {
+        read_pauses(r, json_object_get(o, "pauses"));
+    }
     json_decref(o);
     return o != NULL;
 }
 
-static bool fetch_member(struct members *m, struct member *x)
+static bool fetch_member(struct roll *r, struct member *x)
 {
+    struct bucket *b = r->m->set.bucket;
     struct buf doc = BUF_INIT(DOCUMENT_BYTES);
     char key[BUCKET_KEY_ROOM];
     bool ok;
 
     key_of_node(x->node, key);
-    ok = bucket_get(m->set.bucket, key, &doc, NULL) == 0 && read_member(buf_slice(&doc), x);
+    ok = bucket_get(b, key, &doc, NULL) == 0 && read_member(r, buf_slice(&doc), x);
     buf_free(&doc);
     return ok;
 }
@@ -356,7 +434,7 @@ static int read_others(struct members *m, struct err *e)
     r->now_unix_s = bucket_date_unix_s(m->set.bucket); /* of our own announcement */
     rc = bucket_list(m->set.bucket, PREFIX, "", LISTED_MAX, on_listed_node, r, e);
     for (size_t i = 0; rc == 0 && i < r->count; i++) {
-        if (fetch_member(m, &r->seen[i])) {
+        if (fetch_member(r, &r->seen[i])) {
             r->seen[kept++] = r->seen[i];
         }
     }
@@ -369,7 +447,13 @@ static int read_others(struct members *m, struct err *e)
         m->count = m->rests ? 0 : kept;
         note_recent(m, r->seen, kept);
         m->listed_unix_s = r->now_unix_s;
+        memcpy(m->pause, r->pause, r->pauses * sizeof m->pause[0]);
+        m->pauses = r->pauses;
+        m->read_ms = clock_now_ms();
         lock_drop(&m->lock);
+        if (m->set.read != NULL) {
+            m->set.read(m->set.arg, m);
+        }
     }
     free(r);
     return rc;
@@ -385,6 +469,27 @@ static bool is_resting(struct members *m)
     yes = m->rests;
     lock_drop(&m->lock);
     return yes;
+}
+
+/* True: it is time to end. */
+static bool wait_for_beat(struct members *m)
+{
+    uint64_t due_ms = clock_now_ms() + m->set.beat_ms, now_ms;
+    bool closing, wait = true;
+
+    while (wait && (now_ms = clock_now_ms()) < due_ms) {
+        lock_take(&m->lock);
+        if (!m->closing && !m->changed) {
+            cond_wait_ms(&m->wake, &m->lock, min_u64(due_ms - now_ms, NEWS_MS));
+        }
+        wait = !m->closing && !m->changed;
+        lock_drop(&m->lock);
+        wait = wait && !has_news(m);
+    }
+    lock_take(&m->lock);
+    closing = m->closing;
+    lock_drop(&m->lock);
+    return closing;
 }
 
 static void *run_members(void *arg)
@@ -404,12 +509,7 @@ static void *run_members(void *arg)
         if (rc != 0 && rc != E_CANCELLED) {
             log_debug("cluster.members", "why=\"%s\"", e.text);
         }
-        lock_take(&m->lock);
-        if (!m->closing && !m->changed) {
-            cond_wait_ms(&m->wake, &m->lock, m->set.beat_ms);
-        }
-        closing = m->closing;
-        lock_drop(&m->lock);
+        closing = wait_for_beat(m);
     }
     return NULL;
 }
@@ -561,6 +661,23 @@ enum member_presence members_find(struct members *m, struct slice digits, struct
     }
     lock_drop(&m->lock);
     return found;
+}
+
+size_t members_pauses(struct members *m, struct member_pause *out, size_t room)
+{
+    uint64_t passed_ms;
+    size_t n = 0;
+
+    lock_take(&m->lock);
+    passed_ms = clock_now_ms() - m->read_ms;
+    for (size_t i = 0; i < m->pauses && n < room; i++) {
+        if (m->pause[i].left_ms > passed_ms) {
+            out[n] = m->pause[i];
+            out[n++].left_ms -= passed_ms;
+        }
+    }
+    lock_drop(&m->lock);
+    return n;
 }
 
 bool members_is_gone(struct members *m, const char *node)

@@ -3,7 +3,8 @@
  * Each node writes node/<id> every beat, and reads what the others have written:
  *
  *   {"address": "http://10.0.0.1:8080", "version": "0.1.0", "state": "ready", "weight": 1,
- *    "applied": 1234, "boot": "5d1c...", "beat": 17}
+ *    "applied": 1234, "boot": "5d1c...", "beat": 17,
+ *    "pauses": [{"origin": "9f86d081884c7d65", "until": 1789000000}]}
  *
  *   joining ──> ready <──> leaving ──> left (the object is removed)
  *                 ^______________________/
@@ -11,6 +12,9 @@
  * A node is alive while the bucket's own clock says that its object is younger than MEMBER_DEAD_S.
  * The clocks of nodes do not count. The list may lag: it serves to find nodes, and nothing that
  * must be right depends on it.
+ *
+ * pauses: origins that have asked the node for a pause (429 or 503 with Retry-After), and until
+ * when, by the clock of the bucket.
  *
  * A node that finds another boot's words under its own id leaves them alone until they have not
  * changed for two beats: they are of its own past. If they change twice, another mirror writes
@@ -57,6 +61,12 @@ struct member {
     uint64_t silent_s;       /* since then, by the same clock */
 };
 
+enum { MEMBER_PAUSES_MAX = 64 };
+struct member_pause { /* an origin wants no requests */
+    uint64_t origin;  /* origin_identity() */
+    uint64_t left_ms;
+};
+
 struct members;
 
 struct members_settings {
@@ -66,6 +76,10 @@ struct members_settings {
     uint64_t beat_ms;   /* 0: MEMBER_BEAT_MS */
     uint64_t gone_s;    /* 0: MEMBER_GONE_S */
     uint64_t (*applied)(void *arg);
+    /* What origins have asked of this node now: at most `room`. NULL: nothing. */
+    size_t (*pauses)(void *arg, struct member_pause *out, size_t room);
+    /* The others have been read. On the thread of the members; may be NULL. */
+    void (*read)(void *arg, struct members *m);
     void *arg;
 };
 
@@ -92,6 +106,8 @@ const char *member_state_name(enum member_state state);
 enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };
 /* The other node whose id begins with these digits, of those that were alive a moment ago. */
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out);
+/* What origins have asked of the other nodes that are alive. */
+size_t members_pauses(struct members *m, struct member_pause *out, size_t room);
 /* Whether this node has been silent for gone_s, by the bucket's clock. False as long as that is not
  * known: a node that is not in the list counts as heard of when it is first asked about. */
 bool members_is_gone(struct members *m, const char *node);

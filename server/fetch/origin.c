@@ -157,6 +157,30 @@ out:
     return rc;
 }
 
+void origin_share(struct origin *o, uint32_t mirrors)
+{
+    atomic_store_explicit(&o->mirrors, mirrors, memory_order_relaxed);
+}
+
+static uint64_t left_ms(uint64_t until_ms)
+{
+    uint64_t now_ms = clock_now_ms();
+
+    return until_ms - min_u64(until_ms, now_ms);
+}
+
+uint64_t origin_asked_rest_ms(const struct origin *o)
+{
+    return left_ms(atomic_load_explicit(&o->asked_until_ms, memory_order_relaxed));
+}
+
+void origin_rest(struct origin *o, uint64_t ms)
+{
+    uint64_t until_ms = clock_now_ms() + min_u64(ms, ORIGIN_REST_MAX_MS);
+
+    atomic_store_explicit(&o->reported_until_ms, until_ms, memory_order_relaxed);
+}
+
 uint64_t origin_patience_ms(const struct origin *o)
 {
     return o->patience_ms;

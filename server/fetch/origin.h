@@ -91,6 +91,14 @@ MUST_USE int origin_admits(const struct origin *o, struct slice url, struct slic
 /* The requests that wait for the origin's first byte. Only for the cache, on its thread. */
 struct crowd *origin_crowd(struct origin *o);
 
+/* Of a cluster: so many mirrors share connections and rate. A sync's requests are one mirror's and
+ * do not count. 0 is 1. */
+void origin_share(struct origin *o, uint32_t mirrors);
+/* For how long the origin still wants no requests, as it has said to this mirror. */
+uint64_t origin_asked_rest_ms(const struct origin *o);
+/* Another mirror has heard this from it: requests pause for so long. */
+void origin_rest(struct origin *o, uint64_t ms);
+
 /* How long a client waits for the origin if there is another answer, or if the origin did not
  * answer just now. */
 uint64_t origin_patience_ms(const struct origin *o);

@@ -11,6 +11,8 @@
 #include "common/codec/url.h"
 #include "server/fetch/request.h"
 
+enum { ORIGIN_REST_MAX_MS = 300000 }; /* no origin silences us for longer */
+
 struct origin {
     _Atomic uint32_t refs;
     char *repo;
@@ -35,6 +37,9 @@ struct origin {
     uint32_t stall_ms;
     uint32_t patience_ms;
     uint64_t rate_bytes_per_s;
+    _Atomic uint32_t mirrors; /* origin_share() */
+    /* clock_now_ms(); asked for by its own responses, and reported by other mirrors */
+    _Atomic uint64_t asked_until_ms, reported_until_ms;
     struct origin_request_counters *count; /* own_count, or counters that outlive the origin */
     struct origin_request_counters own_count;
 };

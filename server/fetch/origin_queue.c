@@ -7,8 +7,6 @@
 #include "server/fetch/bearer.h"
 #include "server/fetch/origin_priv.h"
 
-enum { BLOCK_MAX_MS = 300000 }; /* no origin silences us for longer */
-
 enum { CLIENT_NONE = 1 }; /* prefetches: a client like others, with a bound of its own */
 
 struct origin_queue {
@@ -16,6 +14,7 @@ struct origin_queue {
     struct origin *origin; /* held */
     unsigned active;
     bool pumping;
+    bool alone;
     uint64_t blocked_until_ms; /* it asked for rest */
     struct fair_queue queue;   /* of slots */
     struct list lent;          /* slots */
@@ -26,6 +25,14 @@ struct origin_queue {
     struct silence silence;
 };
 
+/* This mirror's part of what all mirrors of a cluster may use together. */
+static uint64_t origin_part(const struct origin_queue *l, uint64_t all)
+{
+    uint32_t mirrors = atomic_load_explicit(&l->origin->mirrors, memory_order_relaxed);
+
+    return l->alone || mirrors < 2 || all == 0 ? all : (all + mirrors - 1) / mirrors;
+}
+
 /* Whose go() gives its slot back at once, or queues another, is within: no deeper than that,
  * however many wait. */
 static void pump(struct origin_queue *l)
@@ -34,7 +41,7 @@ static void pump(struct origin_queue *l)
         return;
     }
     l->pumping = true;
-    while (fair_queue_ready(&l->queue) && l->active < l->origin->connections) {
+    while (fair_queue_ready(&l->queue) && l->active < origin_part(l, l->origin->connections)) {
         uint64_t rest_ms = origin_queue_resting_ms(l);
         struct origin_queue_slot *s;
         if (rest_ms > 0) {
@@ -136,6 +143,7 @@ struct origin_queue *origin_queue_find(struct list *origin_queues, struct event_
     }
     l = NEW(struct origin_queue);
     l->origin = origin_hold(o);
+    l->alone = alone;
     fair_queue_init(&l->queue, 1, alone ? 0 : fair_share_of_one(o->connections));
     list_init(&l->lent);
     l->timer = evtimer_new(base, on_origin_queue_timer, l);
@@ -185,8 +193,11 @@ void origin_queue_leave(struct origin_queue *l, struct origin_queue_slot *s)
 
 void origin_queue_rest(struct origin_queue *l, uint64_t ms)
 {
-    uint64_t until = clock_now_ms() + min_u64(ms, BLOCK_MAX_MS);
+    uint64_t until = clock_now_ms() + min_u64(ms, ORIGIN_REST_MAX_MS);
 
+    if (ms > origin_asked_rest_ms(l->origin)) {
+        atomic_store_explicit(&l->origin->asked_until_ms, until, memory_order_relaxed);
+    }
     atomic_fetch_add_explicit(&l->origin->count->throttled, 1, memory_order_relaxed);
     l->blocked_until_ms = max_u64(l->blocked_until_ms, until);
 }
@@ -194,13 +205,15 @@ void origin_queue_rest(struct origin_queue *l, uint64_t ms)
 uint64_t origin_queue_resting_ms(const struct origin_queue *l)
 {
     uint64_t now = clock_now_ms();
+    uint64_t reported = atomic_load_explicit(&l->origin->reported_until_ms, memory_order_relaxed);
+    uint64_t until = max_u64(l->blocked_until_ms, reported);
 
-    return l->blocked_until_ms > now ? l->blocked_until_ms - now : 0;
+    return until > now ? until - now : 0;
 }
 
 uint64_t origin_queue_spend(struct origin_queue *l, size_t n)
 {
-    int64_t rate = (int64_t)l->origin->rate_bytes_per_s;
+    int64_t rate = (int64_t)origin_part(l, l->origin->rate_bytes_per_s);
     uint64_t now = clock_now_ms();
 
     if (rate == 0) {

@@ -32,6 +32,7 @@ struct gate {
     _Atomic bool proxied; /* false: nobody is trusted, and nobody takes the lock */
     _Atomic bool limited; /* false: requests do not even take the lock */
     _Atomic bool plaintext_token;
+    _Atomic uint32_t mirrors;         /* gate_share() */
     _Atomic uint32_t connections_max; /* of an address without a limit; 0: any */
     _Atomic uint64_t refused;         /* by a limit */
     bool (*fresh)(void *arg);         /* NULL: it is always known which tokens were revoked */
@@ -676,6 +677,27 @@ void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t cou
     token_buckets_forget(g->token_buckets);
 }
 
+void gate_share(struct gate *g, uint32_t mirrors)
+{
+    atomic_store_explicit(&g->mirrors, mirrors, memory_order_relaxed);
+}
+
+/* This mirror's part of what all mirrors of a cluster allow together; 0 stays 0. */
+static uint64_t limit_share(struct gate *g, uint64_t all)
+{
+    uint32_t mirrors = atomic_load_explicit(&g->mirrors, memory_order_relaxed);
+
+    return mirrors < 2 ? all : (all + mirrors - 1) / mirrors;
+}
+
+static struct token_bucket_rate rate_share(struct gate *g, const struct limit_conf *l)
+{
+    uint32_t mirrors = atomic_load_explicit(&g->mirrors, memory_order_relaxed);
+
+    return (struct token_bucket_rate){l->requests_per_s / (mirrors < 2 ? 1 : mirrors),
+                                      (uint32_t)limit_share(g, l->burst)};
+}
+
 void gate_set_connections(struct gate *g, uint32_t most)
 {
     atomic_store(&g->connections_max, most);
@@ -934,26 +956,27 @@ void gate_spend(struct gate *g, const struct principal *who, const struct sockad
     struct token_bucket_decision v;
     struct token_bucket_key key;
     const struct limit_conf *limit = limit_of(g, who, peer, &key, &ls);
+    struct token_bucket_rate rate;
 
     *out = (struct gate_decision){.pass = true};
     if (limit == NULL) {
         goto out;
     }
     if (limit->requests_per_s > 0) {
-        token_buckets_spend(g->token_buckets, &key,
-                            &(struct token_bucket_rate){limit->requests_per_s, limit->burst},
-                            now_ms, &v);
+        rate = rate_share(g, limit);
+        token_buckets_spend(g->token_buckets, &key, &rate, now_ms, &v);
         out->pass = v.pass;
         if (!v.pass) {
             atomic_fetch_add_explicit(&g->refused, 1, memory_order_relaxed);
         }
-        out->limit = limit->burst;
+        out->limit = rate.burst;
         out->remaining = v.remaining;
         out->reset_s = (v.reset_us + 999999) / 1000000;
         out->retry_after_s = v.pass ? 0 : (uint32_t)((v.wait_us + 999999) / 1000000);
     }
     if (limit->rate_bytes_per_s > 0 && out->pass) {
-        out->pace = token_buckets_pace(g->token_buckets, &key, limit->rate_bytes_per_s);
+        out->pace =
+            token_buckets_pace(g->token_buckets, &key, limit_share(g, limit->rate_bytes_per_s));
     }
 out:
     limits_release(&ls);
@@ -967,9 +990,8 @@ void gate_owe(struct gate *g, const struct principal *who, const struct sockaddr
     const struct limit_conf *limit = limit_of(g, who, peer, &key, &ls);
 
     if (limit != NULL && limit->requests_per_s > 0 && n != 0) {
-        token_buckets_owe(g->token_buckets, &key,
-                          &(struct token_bucket_rate){limit->requests_per_s, limit->burst}, now_ms,
-                          n);
+        struct token_bucket_rate rate = rate_share(g, limit);
+        token_buckets_owe(g->token_buckets, &key, &rate, now_ms, n);
     }
     limits_release(&ls);
 }
@@ -984,7 +1006,7 @@ static uint32_t connections_of(struct gate *g, const uint8_t address[16])
 {
     struct limits *ls = hold_limits(g);
     const struct limit_conf *limit = limits_find(ls, SLICE(""), address);
-    uint32_t most = limit != NULL ? limit->connections : 0;
+    uint32_t most = limit != NULL ? (uint32_t)limit_share(g, limit->connections) : 0;
 
     limits_release(&ls);
     most = most > 0 ? most : atomic_load_explicit(&g->connections_max, memory_order_relaxed);

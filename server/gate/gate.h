@@ -35,6 +35,8 @@ MUST_USE int gate_open(struct store *s, const struct limit_conf *limits, size_t 
 /* On a reload: tokens stay, buckets are reset. */
 void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t count,
                      bool plaintext_token);
+/* Of a cluster: so many mirrors share the limits, each has its part. 0 is 1. */
+void gate_share(struct gate *g, uint32_t mirrors);
 /* The connection limit of addresses without a limit in the settings; 0, the initial value: none. */
 void gate_set_connections(struct gate *g, uint32_t most);
 /* The trusted proxies; at first there are none. */

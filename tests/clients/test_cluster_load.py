@@ -123,16 +123,22 @@ def curl_of_an_origin(w, at):
     return code, said, all_right(at, {"got": span(1, 0, ORIGIN_SIZE)})
 
 
-def trainagent(w, at):
+def trainagent(w, at, mirrors=None):
     """A node of its own each time: nothing is in its local cache."""
     node = Agent(at / "node", types.SimpleNamespace(token=lambda *_: w.token, url=lambda path: f"{w.url}{path}"))
-    child = node.start("pull", "models/me/gpt", "--to", at / "got")
+    child = node.start("pull", "models/me/gpt", "--to", at / "got", **({"TRAINAGENT_MIRROR": mirrors} if mirrors else {}))
     out, err = child.communicate(timeout=PATIENCE_S)
     return child.returncode, out + err, all_right(at / "got", w.files)
 
 
+def trainagent_with_a_list(w, at):
+    """It needs no balancer."""
+    return trainagent(w, at, ",".join(m.url("") for m in w.mirrors))
+
+
+AGENTS = {"trainagent": trainagent, "trainagent with a list": trainagent_with_a_list}
 CLIENTS = {"pip": pip, "uv": uv, "hf": hf, "hf without Xet": hf_without_xet, "skopeo": skopeo, "curl --retry": curl,
-           "curl --retry of an origin": curl_of_an_origin, "trainagent": trainagent}
+           "curl --retry of an origin": curl_of_an_origin, **AGENTS}
 
 
 class Load:
@@ -192,10 +198,10 @@ class Load:
             c.close()
 
     def run(self, names, kills, dice):
-        """trainagent and one upload run all the time, the others take turns in two lines."""
-        others = [n for n in names if n != "trainagent"]
+        """trainagent, with the balancer and without, and one upload run all the time; the others take turns in two lines."""
+        others = [n for n in names if n not in AGENTS]
         threads = [threading.Thread(target=self.guarded, args=args) for args in
-                   ((self.pull, others[::2]), (self.pull, others[1::2]), (self.pull, ["trainagent"]), (self.upload, 0))]
+                   ((self.pull, others[::2]), (self.pull, others[1::2]), *((self.pull, [n]) for n in AGENTS), (self.upload, 0))]
         for t in threads:
             t.start()
         try:
@@ -238,7 +244,7 @@ def world(mirrord, client, tmp_path):
 
 
 def there(name):
-    program = {"hf without Xet": "hf", "curl --retry": "curl", "curl --retry of an origin": "curl"}.get(name, name)
+    program = {"hf without Xet": "hf", "curl --retry": "curl", "curl --retry of an origin": "curl", "trainagent with a list": "trainagent"}.get(name, name)
     return shutil.which(program, path=f"{BUILD}:{VENV}/bin:/usr/bin") is not None
 
 
@@ -257,8 +263,8 @@ def test_mirrors_that_are_killed_under_load(world):
     pathlib.Path(os.environ.get("MIRROR_REPORT", world.folder / "report")).write_text(figures + "\n" + "\n".join(
         f"{name}: {line}" for name, lines in load.said.items() for line in lines) + "\n")
     assert not any(c["wrong"] for c in load.counts.values()), (figures, load.said)
-    assert not load.counts["trainagent"]["failed"], (figures, load.said["trainagent"])
-    assert load.counts["trainagent"]["right"] and load.acknowledged, figures
+    assert not any(load.counts[name]["failed"] for name in AGENTS), (figures, load.said)
+    assert all(load.counts[name]["right"] for name in AGENTS) and load.acknowledged, figures
     for name in names:  # all comes back by itself
         until(lambda n=name: load.one(n) == "right", limit_s=60)
     for m in world.mirrors:

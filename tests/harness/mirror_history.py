@@ -135,6 +135,7 @@ class History:
             status, body = line.request("PUT", f"/models/{tree}/c{client}", value, **fields)
         except ConnectionRefusedError:
             o["what"] = "no"
+            time.sleep(0.1)
         except (OSError, http.client.HTTPException):
             pass
         else:

@@ -78,7 +78,7 @@ def node(mirrord, net, bucket, tmp_path):
         m = mirrord(f'''repo "models" {{ protocol = "hosted" }} plaintext_token = true
             listen "{address}:{port}" {{ }}
             cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "500ms"
-                stale_after = "{STALE_S}s" checkpoint = 100 secret = "file:{secret}" address = "http://{address}:{port}" {more} }}''',
+                stale_after = "{STALE_S}s" checkpoint = 100 collect = "3s" collect_delay = "1s" orphan_age = "20s" secret = "file:{secret}" address = "http://{address}:{port}" {more} }}''',
                     host=address, command=net.command(i), env=clock.env())
         m.clock = clock
         return m
@@ -184,6 +184,45 @@ def revoke_tokens(h, dice):
             time.sleep(0.1)
 
 
+GARDEN = {name: random.Random(name).randbytes(size) for name, size in (("a", 300), ("b", 60_000), ("c", 1_500_000), ("d", 61_000))}
+
+
+def publish_the_same_again(h, dice):
+    """A few contents over and over, whose old versions are deleted: what a collection has condemned or deleted is published anew."""
+    lines = [mh.Line(m) for m in h.mirrors]
+    while not h.ending.is_set():
+        node, name, path = dice.randrange(len(lines)), dice.choice(list(GARDEN)), f"x{dice.randrange(3)}"
+        try:
+            status, body = lines[node].request("PUT", f"/models/me/garden/{path}", GARDEN[name], Authorization=f"Bearer {h.token}")
+            h.lines.append({"t": "garden", "what": "ok" if status in (200, 201) else "no"})
+            newest = mh.version_of(mh.json.loads(body)) if status in (200, 201) else 0
+        except (OSError, mh.http.client.HTTPException):
+            newest = 0
+        for version in range(max(1, newest - 3), newest):
+            ctl(dice.choice(h.mirrors), "snapshot", "rm", "models", "me/garden", f"v{version}")
+        if dice.random() < 0.2:
+            ctl(dice.choice(h.mirrors), "cluster", "gc")
+
+
+def of_the_garden(m):
+    """Every version that is left has the bytes that its list names."""
+    bad = []
+    for row in m.ctl_json("snapshot", "ls", "models", "me/garden"):
+        listing = mh.json.loads(m.get(f"/models/me/garden@v{row['seq']}/?format=json").body)
+        for e in listing["entries"]:
+            got = m.get(f"/models/me/garden@v{row['seq']}/{e['path']}")
+            if got.status != 200 or mh.hashlib.sha256(got.body).hexdigest() != e["sha256"]:
+                bad.append(f"collected: {e['path']} of version {row['seq']}: {got.status} {got.body[:100]}")
+    return bad
+
+
+def of_old_versions(m, states, dice):
+    """Bytes of some files of some versions."""
+    every = [(tree, n, path, sha256) for tree, versions in states.items() for n, (_, files) in versions.items() for path, sha256 in files.items()]
+    return [f"the end: {path} of version {n} of {tree} has other bytes" for tree, n, path, sha256 in dice.sample(every, min(200, len(every)))
+            if mh.hashlib.sha256(m.get(f"/models/{tree}@v{n}/{path}").body).hexdigest() != sha256]
+
+
 def of_tokens(lines):
     """A revoked token is refused at once where it was revoked, and after stale_after everywhere."""
     revoked = {o["token"]: o for o in lines if o["t"] == "revoked"}
@@ -200,6 +239,7 @@ def test_what_clients_were_told(node, net, bucket, tmp_path):
         until(lambda m=m: m.put("/models/ready/t/x", os.urandom(8), token=token).status in (200, 201))
     h = mh.History(mirrors, token)
     h.add(revoke_tokens, h, random.Random(2))
+    h.add(publish_the_same_again, h, random.Random(3))
     faults = Faults(mirrors, net, bucket, dice)
     bucket.faults = unsure(0.02)
     began = time.monotonic()
@@ -216,6 +256,8 @@ def test_what_clients_were_told(node, net, bucket, tmp_path):
     log = mh.Log(bucket.ever_under("log/0/"))
     states = mh.states_of(mirrors[-1], h.trees, log)
     bad = mh.Judge(log, states, h.lines).findings() + of_tokens(h.lines) + at_the_end(mirrors, h.trees, log, states)
+    bad += of_old_versions(mirrors[-1], states, dice)
+    bad += [f"mirror {i}: {b}" for i, m in enumerate(mirrors) for b in of_the_garden(m)]
     figures = report(h, faults, log, took)
     print(figures)
     pathlib.Path(os.environ.get("MIRROR_REPORT", tmp_path / "report")).write_text(figures + "\n" + "\n".join(bad) + "\n")
@@ -281,6 +323,8 @@ def at_the_end(mirrors, trees, log, states):
 
 def report(h, faults, log, took):
     revoked = sum(o["t"] == "revoked" for o in h.lines)
-    return (f"{len(faults.mirrors)} mirrors, {took:.0f} s: {h.count('put', 'ok')} publishes acknowledged, {h.count('put', 'no')} refused, "
+    gone = collections.Counter(k.split("/")[1] for k in faults.bucket.deleted)
+    return (f"{MIRRORS} mirrors, {took:.0f} s: {h.count('put', 'ok')} publishes acknowledged, {h.count('put', 'no')} refused, "
             f"{h.count('put', 'unknown')} unknown; {h.count('read')} reads; {revoked} tokens revoked, {h.count('use')} uses; "
-            f"{log.length} entries; faults: {dict(faults.done)}")
+            f"{h.count('garden', 'ok')} publishes of the same contents; {log.length} entries; deleted: {dict(gone)}; faults: {dict(faults.done)}; "
+            f"refusals: {collections.Counter(o.get('status', 0) for o in h.lines if o['t'] == 'put' and o['what'] == 'no')}")

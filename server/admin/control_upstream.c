@@ -145,8 +145,9 @@ static int greet_open(const struct origin_settings *o, const struct link_site *s
 
 /* --- the probes ------------------------------------------------------------------------------- */
 
-struct probe {
+struct probe { /* of one URL */
     const struct repo_conf *conf;
+    const char *url;
     const struct origin *origin; /* NULL: no HEAD can be asked of it, */
     struct greet *greet;         /* but it greets */
     unsigned *waiting;
@@ -225,7 +226,7 @@ static void start_probe(struct xfer_loop *l, struct probe *p, struct arena *a)
     };
     int rc = 0;
 
-    buf_str(&url, bucket != NULL ? bucket->url : o->url);
+    buf_str(&url, bucket != NULL ? bucket->url : p->url);
     if (p->origin != NULL) {
         rc =
             origin_credential(p->origin, true, clock_unix_s(), &url, a, lines, &w.nfields, &p->why);
@@ -257,7 +258,7 @@ static void report_probe_result(struct talk *t, const struct probe *p)
     struct buf *row = talk_row(t);
 
     jwrite_str(row, "repo", p->conf->name);
-    jwrite_str(row, "origin", p->conf->origin.url);
+    jwrite_str(row, "origin", p->url);
     jwrite_bool(row, "up", p->up);
     jwrite_u64(row, "status", (uint64_t)p->status);
     jwrite_u64(row, "took_ms", p->took_ms);
@@ -265,11 +266,21 @@ static void report_probe_result(struct talk *t, const struct probe *p)
     (void)talk_row_end(t);
 }
 
+static size_t count_urls(const struct conf *c)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->repos_count; i++) {
+        n += c->repos[i].origin.urls_count;
+    }
+    return n;
+}
+
 int verb_upstream_check(struct talk *t, struct err *e)
 {
     struct slice only = talk_text(t, "repo");
     struct repo_set *rs = repo_set_hold(t->deps->repos);
-    struct probe *probes = mem_array(rs->conf->repos_count + 1, sizeof(*probes));
+    struct probe *probes = mem_array(count_urls(rs->conf) + 1, sizeof(*probes));
     struct event_base *base = event_base_new();
     struct message_queue *box;
     struct link_site site;
@@ -286,15 +297,18 @@ int verb_upstream_check(struct talk *t, struct err *e)
         const struct repo_conf *c = &rs->conf->repos[i];
         if (c->origin.url != NULL && (only.n == 0 || slice_eqs(only, c->name))) {
             const struct repo *r = repo_set_find(rs, slice_str(c->name));
-            probes[n++] = (struct probe){.conf = c,
-                                         .origin = r != NULL ? r->origin : NULL,
-                                         .waiting = &waiting,
-                                         .base = base};
+            for (size_t k = 0; k < c->origin.urls_count; k++) {
+                probes[n++] = (struct probe){.conf = c,
+                                             .url = c->origin.urls[k],
+                                             .origin = r != NULL ? r->origin : NULL,
+                                             .waiting = &waiting,
+                                             .base = base};
+            }
         }
     }
     waiting = (unsigned)n;
     for (size_t i = 0; i < n; i++) {
-        if (greet_speaks(probes[i].conf->origin.url)) {
+        if (greet_speaks(probes[i].url)) {
             start_greet(&site, &probes[i]);
         } else {
             start_probe(l, &probes[i], &a);

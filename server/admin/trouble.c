@@ -300,6 +300,23 @@ static void look_at_certificates(struct teller *l)
 
 /* --- repos --- */
 
+/* One of several origins is away, and the others answer. */
+static void look_at_alternates(struct teller *l, const struct repo *r)
+{
+    const char *url = NULL;
+    unsigned away = origin_away(r->origin, TROUBLE_FAILURES, &url);
+    char what[SENTENCE], todo[SENTENCE];
+
+    if (away == 0) {
+        return;
+    }
+    snprintf(what, sizeof what, "%u of its origins %s not answer", away, away == 1 ? "does" : "do");
+    add_why(what, is_seen(l, r), url);
+    snprintf(todo, sizeof todo, "the others are asked; run `mirrorctl upstream check %s`", r->name);
+    report_one_trouble(
+        l, &(struct trouble){.kind = "origin", .repo = r->name, .what = what, .todo = todo});
+}
+
 /* A synced repo's origin is asked by its runs alone, which tell of it themselves. */
 static void look_at_origin(struct teller *l, const struct repo *r)
 {
@@ -311,6 +328,7 @@ static void look_at_origin(struct teller *l, const struct repo *r)
     }
     origin_health(r->origin, &h);
     if (h.failures < TROUBLE_FAILURES) {
+        look_at_alternates(l, r);
         return;
     }
     snprintf(what, sizeof what, "the last %" PRIu64 " requests to the origin failed", h.failures);

@@ -519,6 +519,12 @@ static void print_value(struct buf *out, const struct setting *set, const char *
 static void print_setting(struct buf *out, const char *indent, const struct setting *set,
                           const struct settings_given *g, bool written)
 {
+    if (set->kind == KIND_ORIGINS && g != NULL && g->next == NULL) {
+        buf_addf(out, "%s%s = ", indent, set->key);
+        print_text(out, g->text);
+        buf_byte(out, '\n');
+        return;
+    }
     if (kind_is_list(set->kind)) {
         if (!written) {
             return;

@@ -24,8 +24,8 @@ static bool s3_origin_is(const char *url)
 
 /* Whether its settings make an origin of this URL, that of `key` or another with the same keys. */
 /* Built once, so that the error names the line. */
-static int s3_origin_try(const struct settings_node *nd, const struct repo_conf *r, const char *key,
-                         const char *url, struct err *e)
+static int try_origin(const struct settings_node *nd, const struct repo_conf *r, const char *key,
+                      const char *url, size_t urls_count, struct err *e)
 {
     struct origin_settings set = r->origin;
     struct origin *o = NULL;
@@ -33,11 +33,33 @@ static int s3_origin_try(const struct settings_node *nd, const struct repo_conf 
     int rc;
 
     set.url = url;
+    set.urls_count = urls_count;
     rc = origin_new(r->name, &set, &o, &why);
     origin_free(&o);
     return rc == 0
                ? 0
                : settings_wrong(settings_where(nd, key), e, "repo \"%s\": %s", r->name, why.text);
+}
+
+/* A list of origins: each is one that is asked file by file, and all get the same credential. */
+static int check_origins(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
+{
+    struct settings_place at;
+
+    if (r->origin.urls_count < 2) {
+        return 0;
+    }
+    at = settings_where(nd, "origin");
+    for (size_t i = 0; i < r->origin.urls_count; i++) {
+        if (!origin_speaks(r->origin.urls[i]) || s3_origin_is(r->origin.urls[i])) {
+            return settings_wrong(at, e,
+                                  "repo \"%s\" has a list of origins with %.100s, but only http "
+                                  "and https origins may be several; for a sync, write the others "
+                                  "as upstreams",
+                                  r->name, r->origin.urls[i]);
+        }
+    }
+    return try_origin(nd, r, "origin", r->origin.url, r->origin.urls_count, e);
 }
 
 /* Settings that are for such an origin alone, and the origin itself. */
@@ -62,7 +84,7 @@ static int s3_origin_check(const struct settings_node *nd, const struct repo_con
                               "support; write protocol = generic",
                               r->name, r->protocol);
     }
-    return s3_origin_try(nd, r, "origin", r->origin.url, e);
+    return try_origin(nd, r, "origin", r->origin.url, 0, e);
 }
 
 /* --- sync ---
@@ -181,7 +203,7 @@ static int section_sync(struct settings_node *nd, struct repo_conf *r, struct ar
     for (size_t i = 0; rc == 0 && i < c->upstreams_count; i++) {
         if (s3_origin_is(c->upstreams[i])) {
             rc = s3_origin_is(r->origin.url)
-                     ? s3_origin_try(nd, r, "origin", c->upstreams[i], e)
+                     ? try_origin(nd, r, "origin", c->upstreams[i], 0, e)
                      : settings_wrong(nd->at, e,
                                       "repo \"%s\" has an s3 upstream, which uses the endpoint "
                                       "and keys of the origin, but the origin is not s3; write "
@@ -407,6 +429,7 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
     if (rc != 0) {
         return rc;
     }
+    r->origin.url = r->origin.urls_count > 0 ? r->origin.urls[0] : NULL;
     r->name = nd->title;
     r->source = arena_fmt(a, "%s:%u", nd->at.file, nd->at.line).p;
     r->origin.hosts_set = settings_written(nd, "hosts");
@@ -424,6 +447,7 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
     rc = check_protocol(nd, r, e);
     rc = rc != 0 ? rc : check_authorities(nd, r, e);
     rc = rc != 0 ? rc : check_names(nd, r, e);
+    rc = rc != 0 ? rc : check_origins(nd, r, e);
     rc = rc != 0 ? rc : s3_origin_check(nd, r, e);
     rc = rc != 0 ? rc : values_single(nd, SECTION_ACCESS, &access, a, e);
     if (rc == 0) {

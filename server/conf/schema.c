@@ -57,7 +57,7 @@ const struct setting *section_settings(enum section s, size_t *count)
 bool kind_is_list(enum kind k)
 {
     return k == KIND_HOSTS || k == KIND_URLS || k == KIND_NETWORKS || k == KIND_UPSTREAMS ||
-           k == KIND_TEXTS;
+           k == KIND_ORIGINS || k == KIND_TEXTS;
 }
 
 const struct settings_grammar *schema_grammar(struct arena *a)
@@ -98,6 +98,8 @@ static const char *kind_text(const struct setting *s)
     case KIND_URL:
     case KIND_UPSTREAM:
         return "URL";
+    case KIND_ORIGINS:
+        return "URL, or list of URLs";
     case KIND_SECRET:
         return "credential:NAME or file:PATH";
     case KIND_CHOICE:

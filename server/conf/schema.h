@@ -29,6 +29,7 @@ enum kind {                     /* the C type of the field */
             KIND_TEXTS,         /* const char *const * and <field>_count */
             KIND_UPSTREAM,      /* const char *: as KIND_URL, or rsync, rsyncs and s3 */
             KIND_UPSTREAMS,     /* of them, as KIND_HOSTS */
+            KIND_ORIGINS,       /* the same; printed without braces if there is one */
             KIND_NETWORKS,      /* the same */
             KIND_BOOL,          /* bool */
             KIND_COUNT,         /* uint32_t */

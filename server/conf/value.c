@@ -390,7 +390,8 @@ static int fill_list(const struct fetch *f)
         if (f->set->kind == KIND_URLS && check_url(f, g) != 0) {
             return E_CONFIG;
         }
-        if (f->set->kind == KIND_UPSTREAMS && check_upstream(f, g) != 0) {
+        if ((f->set->kind == KIND_UPSTREAMS || f->set->kind == KIND_ORIGINS) &&
+            check_upstream(f, g) != 0) {
             return E_CONFIG;
         }
         list[n++] = g->text;
@@ -428,6 +429,7 @@ static int fill_one(const struct fetch *f)
     case KIND_URLS:
     case KIND_NETWORKS:
     case KIND_UPSTREAMS:
+    case KIND_ORIGINS:
     case KIND_TEXTS:
         return fill_list(f);
     case KIND_COUNT:

@@ -59,10 +59,12 @@ static void take_identity(struct origin *o, const struct origin_settings *set)
     struct slice kind = slice_str(set->kind);
 
     o->identity = origin_identity_of(kind, slice_str(o->s3 != NULL ? o->url : set->url));
-    o->former = mem_array(set->moved_from_count, sizeof *o->former);
-    for (; o->former_count < set->moved_from_count; o->former_count++) {
-        const char *url = set->moved_from[o->former_count];
-        o->former[o->former_count] = origin_identity_of(kind, slice_str(url));
+    o->former = mem_array(set->moved_from_count + set->urls_count, sizeof *o->former);
+    for (size_t i = 0; i < set->moved_from_count; i++) {
+        o->former[o->former_count++] = origin_identity_of(kind, slice_str(set->moved_from[i]));
+    }
+    for (size_t i = 1; i < set->urls_count; i++) { /* the list may be put into another order */
+        o->former[o->former_count++] = origin_identity_of(kind, slice_str(set->urls[i]));
     }
 }
 
@@ -121,6 +123,12 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     if (o->split.query.p != NULL) {
         rc = err_set(e, E_CONFIG, "repo %s: origin: a base URL must not have a query; remove it",
                      repo);
+        goto out;
+    }
+    rc = alternates_open(o->url, set->urls_count > 1 ? set->urls + 1 : NULL,
+                         set->urls_count > 1 ? set->urls_count - 1 : 0, &o->alternates, e);
+    if (rc != 0) {
+        err_prefix(e, "repo %s: origin", repo);
         goto out;
     }
     if (set->proxy != NULL && has_bare_password(set->proxy)) {
@@ -226,6 +234,7 @@ void origin_free(struct origin **op)
     }
     free(o->hosts);
     free(o->former);
+    alternates_close(&o->alternates);
     free(o->repo);
     free(o->url);
     free(o->proxy);
@@ -287,7 +296,7 @@ int url_origin_key(struct slice url, struct buf *out, struct err *e)
 
 bool origin_is_home(const struct origin *o, const struct url *u)
 {
-    return url_same_host(&o->split, u);
+    return url_same_host(&o->split, u) || alternates_have_host(o->alternates, u);
 }
 
 bool origin_trusts_address(const struct origin *o, const struct url *u)
@@ -420,6 +429,19 @@ void origin_failed(const struct origin *o, bool broke_off, const char *why)
     snprintf(c->health.why, sizeof c->health.why, "%s", why);
     atomic_store_explicit(&c->failing, true, memory_order_relaxed);
     lock_drop(&c->lock);
+}
+
+unsigned origin_away(const struct origin *o, unsigned failures, const char **url)
+{
+    unsigned away = 0;
+
+    for (unsigned i = 0; i < alternates_count(o->alternates); i++) {
+        if (alternates_failures(o->alternates, i) >= failures) {
+            away++;
+            *url = alternates_url(o->alternates, i);
+        }
+    }
+    return away;
 }
 
 void origin_health(const struct origin *o, struct origin_health *out)

@@ -21,6 +21,9 @@
 struct origin_settings {
     /* "https://pypi.example/": http or https, no query; or "s3://bucket/prefix/" */
     const char *url;
+    /* `url` and others with the same files (alternates.h); may be empty: there are no others. */
+    const char *const *urls;
+    size_t urls_count;
     /* The protocol that is spoken to it: the same URL with another protocol is another origin. Or
      * NULL. */
     const char *kind;
@@ -54,8 +57,9 @@ struct origin;
 MUST_USE int origin_new(const char *repo, const struct origin_settings *set, struct origin **out,
                         struct err *e);
 struct origin *origin_hold(const struct origin *o);
-void origin_free(struct origin **op);           /* releases one count; NULL is fine */
-const char *origin_url(const struct origin *o); /* http or https, with a '/' at the end */
+void origin_free(struct origin **op); /* releases one count; NULL is fine */
+/* http or https, with a '/' at the end; the first one if there are several */
+const char *origin_url(const struct origin *o);
 /* Is this a URL that an origin can have? http, https and s3 are; others (rsync) are reached
  * differently. */
 bool origin_speaks(const char *url);
@@ -136,6 +140,9 @@ void origin_stats(const struct origin *o, struct origin_request_stats *out);
  * head. */
 void origin_answered(const struct origin *o, bool whole);
 void origin_failed(const struct origin *o, bool broke_off, const char *why);
+/* Of several URLs: how many have failed so often in a row, although others answer. *url: one of
+ * them. */
+unsigned origin_away(const struct origin *o, unsigned failures, const char **url);
 /* All zero for a new origin that a reload has put in the place of one that failed. */
 void origin_health(const struct origin *o, struct origin_health *out);
 

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "common/codec/url.h"
+#include "server/fetch/alternates.h"
 #include "server/fetch/request.h"
 
 enum { ORIGIN_REST_MAX_MS = 300000 }; /* no origin silences us for longer */
@@ -17,7 +18,8 @@ struct origin {
     _Atomic uint32_t refs;
     char *repo;
     char *url;
-    struct url split; /* of url */
+    struct url split;              /* of url */
+    struct alternates *alternates; /* url, and others with the same files */
     uint64_t identity;
     uint64_t *former; /* identities */
     size_t former_count;
@@ -44,7 +46,8 @@ struct origin {
     struct origin_request_counters own_count;
 };
 
-bool origin_is_home(const struct origin *o, const struct url *u); /* same scheme, host, port */
+/* The scheme, host and port of one of its URLs? */
+bool origin_is_home(const struct origin *o, const struct url *u);
 /* The configuration names this host: it may have any address. */
 bool origin_trusts_address(const struct origin *o, const struct url *u);
 /* Sets the rules of a connection to this host: the proxy, the hosts that are reached without it,

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/xfer/xfer.h"
+#include "server/fetch/alternates.h"
 #include "server/fetch/bearer.h"
 #include "server/fetch/content_range.h"
 #include "server/fetch/origin_queue.h"
@@ -47,9 +49,10 @@ struct origin_request {
     bool home; /* this hop's host is the origin's own */
     enum {
         FOR_CALLER,
-        FOR_NEXT_HOP, /* it leads elsewhere: `url`, or the same with a token */
-        FOR_RETRY,    /* after wait_ms */
-    } answer;         /* this one is; its body is swallowed, but for the caller's */
+        FOR_NEXT_HOP,  /* it leads elsewhere: `url`, or the same with a token */
+        FOR_RETRY,     /* after wait_ms */
+        FOR_ALTERNATE, /* at another URL of the origin */
+    } answer;          /* this one is; its body is swallowed, but for the caller's */
     bool head_given;
     bool content_named; /* the origin has said that these are the bytes of want.content */
     int status;         /* of that head */
@@ -69,6 +72,10 @@ struct origin_request {
     uint64_t token_number;    /* of the one that was shown; 0: none */
     bool challenged;          /* the origin has asked for one: not twice */
     uint64_t began_ms;        /* its first try went out; 0: none has */
+    unsigned places;          /* at how many URLs of the origin the file is */
+    unsigned alternate;       /* the one that is asked, or ALTERNATE_NONE: none is chosen */
+    uint32_t tried;           /* a bit for each that was asked */
+    uint64_t asked_ms;        /* since when that one is */
     enum {
         WORD_HEARD,   /* or the last try was not at the origin's own host */
         WORD_AWAITED, /* it is out to that host */
@@ -145,6 +152,82 @@ static void refusal_free(struct refusal **rp)
  * One hop is asked: whether its host may be, what it is shown of credentials, and the fields of the
  * request.
  */
+
+static bool is_asked_at_home(const struct origin_request *x)
+{
+    return x->places > 1 && x->home && x->alternate != ALTERNATE_NONE;
+}
+
+/* Begins with the next URL of the origin. False: each was asked. */
+static bool choose_alternate(struct origin_request *x)
+{
+    const struct origin *o = x->origin;
+    unsigned next = alternates_choose(o->alternates, x->tried,
+                                      (uint64_t)o->connect_ms + o->stall_ms, clock_now_ms());
+
+    if (next == ALTERNATE_NONE) {
+        return false;
+    }
+    x->alternate = next;
+    x->tried |= 1U << next;
+    x->asked_ms = clock_now_ms();
+    CHECK(alternates_move(o->alternates, next, x->want.url, &x->url));
+    x->hops = 0;
+    x->via_set = x->challenged = x->content_named = false;
+    return true;
+}
+
+/* Another round is before it. */
+static void forget_alternates(struct origin_request *x)
+{
+    x->tried = 0;
+    x->alternate = ALTERNATE_NONE;
+}
+
+static bool has_untried(const struct origin_request *x)
+{
+    return x->tried + 1 != 1U << x->places;
+}
+
+static void alternate_failed(struct origin_request *x, uint64_t rest_ms, const char *why)
+{
+    struct alternates *a = x->origin->alternates;
+
+    if (is_asked_at_home(x) &&
+        alternates_failed(a, x->alternate, x->asked_ms, rest_ms, clock_now_ms())) {
+        log_warn("origin.rests", "repo=%s url=%s why=\"%s\"", x->origin->repo,
+                 alternates_url(a, x->alternate), why);
+    }
+}
+
+static void alternate_worked(struct origin_request *x)
+{
+    struct alternates *a = x->origin->alternates;
+
+    if (is_asked_at_home(x) && alternates_worked(a, x->alternate, x->asked_ms)) {
+        log_info("origin.back", "repo=%s url=%s", x->origin->repo, alternates_url(a, x->alternate));
+    }
+}
+
+/* An answer for which another URL is asked, if there is one. */
+static bool is_left_for_alternate(const struct origin_request *x, int status)
+{
+    return is_asked_at_home(x) && !x->want.once && has_untried(x) &&
+           (status == 500 || (status >= 502 && status <= 504));
+}
+
+/* As the caller names it, below the first URL. */
+static struct slice plain_request_url(struct origin_request *x)
+{
+    struct buf plain = BUF_INIT(16384);
+    struct slice url = buf_slice(&x->url);
+
+    if (x->places > 1 && alternates_move(x->origin->alternates, 0, url, &plain)) {
+        url = arena_copy(&x->arena, buf_slice(&plain));
+    }
+    buf_free(&plain);
+    return url;
+}
 
 enum {
     STALL_BYTES_PER_S = 64, /* slower than this for stall_ms is a stall */
@@ -253,9 +336,15 @@ static int origin_request_ask(struct origin_request *x, const struct xfer_events
         .ca_file = o->ca_file,
     };
     struct url u;
-    int rc = x->url.rc != 0
-                 ? err_set(&x->why, E_TOOBIG, "the URL has more than %zu bytes", x->url.max)
-                 : origin_admits(o, w.url, x->via_set ? buf_slice(&x->via) : x->want.via, &x->why);
+    int rc = 0;
+
+    if (x->places > 1 && x->alternate == ALTERNATE_NONE) {
+        CHECK(choose_alternate(x));
+        w.url = buf_slice(&x->url);
+    }
+    rc = x->url.rc != 0
+             ? err_set(&x->why, E_TOOBIG, "the URL has more than %zu bytes", x->url.max)
+             : origin_admits(o, w.url, x->via_set ? buf_slice(&x->via) : x->want.via, &x->why);
 
     rc = rc != 0 ? rc : url_split(w.url, &u, &x->why);
     if (rc != 0) {
@@ -371,6 +460,9 @@ static void finish_origin_request(struct origin_request *x, int rc, const struct
         silence_failed(origin_queue_silence(x->origin_queue), x->began_ms, clock_now_ms(), why);
     }
     note_health(x, rc, why);
+    if (rc == 0 && x->status < 500) {
+        alternate_worked(x);
+    }
     origin_queue_leave(x->origin_queue,
                        &x->slot); /* first: the caller may start its next one now */
     x->in_event = true;
@@ -505,11 +597,11 @@ static int give_head(struct origin_request *x, const struct xfer_head *h, struct
         .ranges = h->status == 206 ||
                   slice_ieq(slice_trim(xfer_head_field(h, "accept-ranges")), SLICE("bytes")),
         .fields = fields,
-        .url = buf_slice(&x->url),
         .why = why,
     };
     int rc = h->status == 206 ? check_part(x, h, &out) : 0;
 
+    out.url = plain_request_url(x);
     if (rc != 0) {
         return rc;
     }
@@ -557,10 +649,17 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
     struct origin_request *x = arg;
     uint64_t rest_ms = x->want.once ? 0 : rest_asked_ms(h, clock_unix_s());
     struct xfer_head other;
+    char answered[32];
     int rc;
 
     CHECK(x->magic == ORIGIN_REQUEST_MAGIC);
     note_origin_answer(x);
+    if (is_left_for_alternate(x, h->status)) {
+        snprintf(answered, sizeof answered, "it answered %d", h->status);
+        alternate_failed(x, rest_ms, answered);
+        x->answer = FOR_ALTERNATE;
+        return 0;
+    }
     if (at_bucket(x) && h->status == 503 && rest_ms == 0) {
         rest_ms = (uint64_t)SLOWLY_MS << x->tries;
     }
@@ -684,7 +783,8 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
         return;
     }
     if (x->answer != FOR_CALLER) { /* its head has said all: a body cut short changes nothing */
-        bool follow = x->answer == FOR_NEXT_HOP;
+        bool follow =
+            x->answer == FOR_NEXT_HOP || (x->answer == FOR_ALTERNATE && choose_alternate(x));
         x->answer = FOR_CALLER;
         x->swallowed_bytes = 0;
         if (follow) {
@@ -693,6 +793,14 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
             retry_in(x, x->wait_ms);
         }
         return;
+    }
+    if (x->why.code == 0 && (rc == E_NETWORK || rc == E_TIMEOUT || rc == E_PROTOCOL)) {
+        alternate_failed(x, 0, why->text);
+        if (is_asked_at_home(x) && !x->head_given && !x->want.once && choose_alternate(x)) {
+            begin_origin_request(x); /* it keeps its slot, too */
+            return;
+        }
+        forget_alternates(x);
     }
     if (x->why.code != 0) { /* ours says more than what xfer made of it */
         finish_origin_request(x, x->why.code, &x->why);
@@ -821,7 +929,12 @@ struct origin_request *origin_request_start(struct origin_client *f,
     x->want.content = arena_copy_opt(&x->arena, w->content);
     x->url = BUF_INIT(16384);
     x->via = BUF_INIT(16384);
-    buf_adds(&x->url, w->url);
+    x->places = alternates_count(w->origin->alternates);
+    x->alternate = ALTERNATE_NONE;
+    if (x->places == 1 || !alternates_move(w->origin->alternates, 0, w->url, &x->url)) {
+        x->places = 1;
+        buf_adds(&x->url, w->url);
+    }
     x->timer = evtimer_new(f->base, on_origin_request_timer, x);
     CHECK(x->timer != NULL);
     enqueue(x);

@@ -1,6 +1,10 @@
 /* request.h - one GET, HEAD or small POST at an origin: redirects hop by hop, admission,
  * credentials, and retries of requests without a response.
  *
+ * Of an origin with several URLs (alternates.h) the next one is asked when the first gives no head,
+ * or one of 500, 502, 503 or 504. One that breaks off later is not asked next, so a caller that
+ * resumes by range goes on at another one.
+ *
  * It is built on common/xfer. The caller gets the final head (never a 3xx that could be followed),
  * then bytes, then exactly one on_done. A request is only retried before a head was given: after
  * connection trouble, or a 429 or 503 with Retry-After within the budget. Later trouble is left to

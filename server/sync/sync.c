@@ -108,7 +108,9 @@ static bool same_key(const char *a, const char *b)
 
 static int add_upstreams(struct setup *u, const struct sync_repo_settings *r, struct err *e)
 {
-    size_t n = 1 + u->conf->upstreams_count;
+    const struct origin_settings *first = &r->conf->origin;
+    size_t others = first->urls_count > 1 ? first->urls_count - 1 : 0;
+    size_t n = 1 + others + u->conf->upstreams_count;
     struct run_upstream *up = mem_array(n, sizeof *up);
     int rc = 0;
 
@@ -119,9 +121,9 @@ static int add_upstreams(struct setup *u, const struct sync_repo_settings *r, st
     for (size_t i = 1; rc == 0 && i < n; i++) {
         struct origin_settings set = r->conf->origin;
         struct origin *o = NULL;
-        set.url = up[i].url = u->conf->upstreams[i - 1];
-        set.moved_from_count = 0;
-        if (!same_key(set.url, r->conf->origin.url)) {
+        set.url = up[i].url = i <= others ? first->urls[i] : u->conf->upstreams[i - 1 - others];
+        set.moved_from_count = set.urls_count = 0;
+        if (i > others && !same_key(set.url, r->conf->origin.url)) {
             set.authorization = NULL;
         }
         if (origin_speaks(set.url)) {

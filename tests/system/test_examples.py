@@ -90,10 +90,14 @@ def test_rules_for_prometheus(client):
 def test_the_mirrors_of_a_cluster(tmp_path):
     text = (EXAMPLES / "cluster/mirrord.conf").read_text()
     keys = tmp_path / "bucket.keys"
-    keys.write_text("access:secret\n")
-    keys.chmod(0o600)
+    secret = tmp_path / "cluster.secret"
+    for file in (keys, secret):
+        file.write_text("access:secret\n")
+        file.chmod(0o600)
     conf = tmp_path / "mirrord.conf"
-    conf.write_text(text.replace("/etc/mirrord/bucket.keys", str(keys)).replace("/var/lib/mirrord", str(tmp_path / "state")))
+    for old, new in (("/etc/mirrord/bucket.keys", keys), ("/etc/mirrord/cluster.secret", secret), ("/var/lib/mirrord", tmp_path / "state")):
+        text = text.replace(old, str(new))
+    conf.write_text(text)
     done = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False, timeout=120 * SLOW)
     assert done.returncode == 0 and "warning" not in done.stderr, done
 
@@ -116,7 +120,7 @@ def test_a_balancers_configuration(client, tmp_path):
 
 
 def test_a_balancer_before_a_cluster(balancer, mirrord, tmp_path):
-    """Each path has its mirror, each client has one for its uploads, and one mirror is enough."""
+    """Each path that is read has its mirror, uploads go to any, and one mirror is enough."""
     with Bucket() as bucket:
         text = f'''repo "models" {{ protocol = "hosted" }} trusted_proxies = {{"127.0.0.1"}}
             cluster "{bucket.url}" {{
@@ -136,7 +140,7 @@ def test_a_balancer_before_a_cluster(balancer, mirrord, tmp_path):
         took = [{e["path"] for e in m.answered("/models/me/set/", method="GET")} for m in nodes]
         assert took[0] and took[1] and not took[0] & took[1], took
         puts = [m.access_log.read_text().count('"PUT"') for m in nodes]
-        assert sorted(puts)[0] == 0 and sorted(puts)[1] >= len(paths), puts
+        assert min(puts) > 0 and sum(puts) >= len(paths), puts
         nodes[1].stop()
         for path in paths:
             until(lambda p=path: ask(p).body == p.encode())

@@ -164,6 +164,17 @@ static void print_cluster_bytes(struct text *t)
     }
 }
 
+static void print_cluster_relayed(struct text *t)
+{
+    const struct relay_stats *r = &t->s->cluster.relayed;
+
+    if (t->s->clustered && t->s->cluster.relays) {
+        buf_addf(t->out, "%s{direction=\"sent\"} %" PRIu64 "\n", t->name, r->sent);
+        buf_addf(t->out, "%s{direction=\"received\"} %" PRIu64 "\n", t->name, r->received);
+        buf_addf(t->out, "%s{direction=\"failed\"} %" PRIu64 "\n", t->name, r->failed);
+    }
+}
+
 static void print_cluster_hints_up(struct text *t)
 {
     if (t->s->clustered && t->s->cluster.hinted) {

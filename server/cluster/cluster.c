@@ -1202,6 +1202,10 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
     if (out->hinted) {
         hints_status(c->hints, &out->hints);
     }
+    out->relays = c->relay != NULL;
+    if (out->relays) {
+        relay_stats(c->relay, &out->relayed);
+    }
     lock_take(&c->check_lock);
     out->checked = c->checked;
     broken = c->broken;

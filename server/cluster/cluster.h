@@ -171,6 +171,8 @@ struct cluster_status {
     bool hinted;                    /* there are hints */
     struct hints_status hints;
     struct collect_status collect;
+    bool relays; /* this mirror passes requests on to others */
+    struct relay_stats relayed;
 };
 void cluster_status(struct cluster *c, struct cluster_status *out);
 /* Probes the bucket now, as probe_run() does. E_BUSY: another check is running. */

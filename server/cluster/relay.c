@@ -27,6 +27,7 @@ struct relay {
     struct lock lock; /* LOCK_LEAF; guards what follows */
     struct rest rest[RESTS_MAX];
     unsigned next_rest;
+    struct relay_stats stats;
     struct {
         uint64_t key; /* hashed */
         uint64_t until_ms;
@@ -162,6 +163,22 @@ size_t relay_others(struct relay *r, struct member *out, size_t room)
         }
     }
     return kept;
+}
+
+void relay_count(struct relay *r, const struct relay_stats *more)
+{
+    lock_take(&r->lock);
+    r->stats.sent += more->sent;
+    r->stats.received += more->received;
+    r->stats.failed += more->failed;
+    lock_drop(&r->lock);
+}
+
+void relay_stats(struct relay *r, struct relay_stats *out)
+{
+    lock_take(&r->lock);
+    *out = r->stats;
+    lock_drop(&r->lock);
 }
 
 /* --- what nobody has --- */

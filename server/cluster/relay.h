@@ -63,6 +63,14 @@ size_t relay_others(struct relay *r, struct member *out, size_t room);
 bool relay_is_absent(struct relay *r, struct slice key);
 void relay_note_absent(struct relay *r, struct slice key);
 
+/* The number of requests that were passed on to other mirrors, that other mirrors have passed on to
+ * this one, and that the other mirror did not answer. */
+struct relay_stats {
+    uint64_t sent, received, failed;
+};
+void relay_count(struct relay *r, const struct relay_stats *more);
+void relay_stats(struct relay *r, struct relay_stats *out);
+
 /* The value of the field, for a request that is passed on with this target. */
 void relay_sign(const struct relay *r, const struct http_req *req, struct slice target,
                 char out[RELAY_FIELD_ROOM]);

@@ -71,7 +71,7 @@ static void run_question(struct question *q, const struct xfer_params *p)
 }
 
 /* False: this mirror does not have it. */
-static bool ask_one(const struct relay *r, const struct member *m, struct slice target,
+static bool ask_one(struct relay *r, const struct member *m, struct slice target,
                     struct question *q)
 {
     struct sockaddr_storage nobody = {.ss_family = AF_INET6};
@@ -94,6 +94,7 @@ static bool ask_one(const struct relay *r, const struct member *m, struct slice 
     q->status = 0;
     q->rc = 0;
     run_question(q, &p);
+    relay_count(r, &(struct relay_stats){.sent = 1, .failed = q->status == 0});
     arena_fini(&a);
     return q->status == 200 && (q->rc == 0 || q->began);
 }

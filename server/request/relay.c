@@ -174,6 +174,7 @@ static void fail(struct relay_flow *f, int rc, const char *why)
     if (c->x == NULL || f->answered) {
         return;
     }
+    relay_count(f->relay, &(struct relay_stats){.failed = 1});
     log_info("relay.failed", "repo=%s node=%s why=\"%s\"", c->repo->name, f->to.node, why);
     if (f->incoming <= INCOMING_UNREAD) {
         relay_failed(f->relay, f->to.node, c->serve_loop->loop->now_ms);
@@ -556,6 +557,7 @@ static bool start_transfer(struct request *c, struct relay_flow *f)
     p.url = arena_fmt(&c->arena, "%s" SLICE_FMT, f->to.address, SLICE_ARG(target));
     set_body(c, f, &p);
     f->tries++;
+    relay_count(f->relay, &(struct relay_stats){.sent = 1});
     f->holds++;
     f->transfer = xfer_start(transfers_of(c->serve_loop), &p, &events, f);
     timer_set(&l->timers, &f->watch, l->now_ms + WATCH_MS);
@@ -625,5 +627,6 @@ bool relay_accept(struct serve_loop *d, struct exchange *x, struct request_log *
     }
     exchange_forwarded(x, &peer, tls, req->host);
     v->relayed = true;
+    relay_count(r, &(struct relay_stats){.received = 1});
     return true;
 }

@@ -64,6 +64,10 @@ def test_an_image(world):
                 assert reader.get(f"blobs/{digest(layer)}").body == layer
     assert {line.rsplit(" ", 1)[1] for line in world.front.targets if " /v2/" in line} == {"0", "1", "2"}
 
+    def relayed(what):
+        return sum(m.metric("mirrord_cluster_relayed_requests_total", direction=what) for m in world.nodes)
+    assert relayed("sent") == relayed("received") > 10 and relayed("failed") == 0
+
 
 def test_an_image_in_chunks(world):
     push = image(world, "chunks")

@@ -72,6 +72,10 @@ static bool read_request(int fd, struct buf *in, char path[64])
 
     buf_clear(in);
     while (need == 0 || in->n < need) {
+        if (strstr(buf_cstr(in), "chunked\r\n") != NULL &&
+            strstr(buf_cstr(in), "\r\n0\r\n\r\n") != NULL) {
+            break;
+        }
         char *p = buf_room(in, 65536);
         ssize_t n = read(fd, p, 65536);
         const char *end;
@@ -175,6 +179,7 @@ struct seen {
     bool pause_each;
     bool cancel_in_body;
     bool refuse;
+    unsigned reads; /* of a body that comes later */
 };
 
 static int on_head(void *arg, const struct xfer_head *h)
@@ -515,6 +520,98 @@ static void test_what_is_sent(void **state)
     seen_close(&s);
 }
 
+static void feed_later(evutil_socket_t fd, short what, void *arg)
+{
+    struct seen *s = arg;
+
+    (void)fd;
+    (void)what;
+    if (s->x != NULL) {
+        xfer_feed(s->x);
+    }
+}
+
+/* Every second time there is nothing yet; the last one is the end. */
+static ptrdiff_t read_later(void *arg, uint64_t offset, void *p, size_t n)
+{
+    struct seen *s = arg;
+
+    if (s->reads++ % 2 == 0) {
+        event_base_once(s->base, -1, EV_TIMEOUT, feed_later, s, NULL);
+        return XFER_NOT_YET;
+    }
+    return offset == 3000 ? 0 : read_pattern(arg, offset, p, n);
+}
+
+static void test_a_body_that_comes_while_it_is_sent(void **state)
+{
+    static const enum xfer_method methods[] = {XFER_PUT, XFER_POST, XFER_PATCH};
+    static const char *const names[] = {"PUT ", "POST ", "PATCH "};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(methods); i++) {
+        struct xfer_params w = {.method = methods[i],
+                                .body_read = read_later,
+                                .body_bytes = XFER_UNKNOWN,
+                                .own_connection = true,
+                                .unacknowledged_ms = 10000};
+        struct seen s;
+        int accepted = origin.accepted;
+
+        seen_open(&s);
+        buf_clear(&origin.seen);
+        go(&s, &w, "/put");
+        assert_int_equal(s.rc, 0);
+        assert_int_equal(s.status, 201);
+        assert_true(origin_saw(names[i]));
+        assert_true(origin_saw("Transfer-Encoding: chunked\r\n"));
+        assert_true(origin_saw("\r\n3e8\r\nabcdef"));
+        assert_true(origin_saw("\r\n0\r\n\r\n"));
+        w.body_bytes = 2500; /* the same with a length */
+        s.reads = 0;
+        buf_clear(&origin.seen);
+        go(&s, &w, "/put");
+        assert_int_equal(s.rc, 0);
+        assert_true(origin_saw("Content-Length: 2500\r\n"));
+        assert_int_equal(origin.accepted, accepted + 2);
+        seen_close(&s);
+    }
+}
+
+static ptrdiff_t never(void *arg, uint64_t offset, void *p, size_t n)
+{
+    (void)arg, (void)offset, (void)p, (void)n;
+    return XFER_NOT_YET;
+}
+
+static void cancel_now(evutil_socket_t fd, short what, void *arg)
+{
+    struct seen *s = arg;
+
+    (void)fd;
+    (void)what;
+    xfer_cancel(&s->x);
+    event_base_loopbreak(s->base);
+}
+
+static void test_a_body_that_never_comes(void **state)
+{
+    struct xfer_params w = {
+        .method = XFER_PUT, .body_read = never, .body_bytes = 10, .idle_timeout_s = 1};
+    struct timeval soon = {0, 50000};
+    struct seen s;
+
+    (void)state;
+    seen_open(&s);
+    go(&s, &w, "/put");
+    assert_int_equal(s.rc, E_TIMEOUT);
+    w.idle_timeout_s = 0;
+    event_base_once(s.base, -1, EV_TIMEOUT, cancel_now, &s, &soon);
+    go(&s, &w, "/put");
+    assert_int_equal(s.dones, 0);
+    seen_close(&s);
+}
+
 /* No name has one of 64 bytes, and nobody needs to be asked for that. */
 #define LONG_LABEL "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
@@ -594,6 +691,8 @@ int main(void)
         cmocka_unit_test(test_a_proxy_is_asked_for_what_was_admitted),
         cmocka_unit_test(test_connections_are_kept),
         cmocka_unit_test(test_what_is_sent),
+        cmocka_unit_test(test_a_body_that_comes_while_it_is_sent),
+        cmocka_unit_test(test_a_body_that_never_comes),
     };
     return cmocka_run_group_tests(tests, start_origin, NULL);
 }

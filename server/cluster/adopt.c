@@ -64,7 +64,7 @@ static int on_row_to_forget(void *arg, struct slice key, struct slice value)
     }
     batch_del(f->batch, f->table, key);
     if (batch_bytes(f->batch) >= FORGET_BYTES) {
-        rc = store_commit(f->store, &f->batch, COMMIT_LAZY, f->e);
+        rc = store_commit_alone(f->store, &f->batch, COMMIT_LAZY, f->e);
         f->batch = batch_new();
     }
     return rc;
@@ -82,7 +82,7 @@ static int forget_table(struct forgetting *f, enum table t, struct err *e)
         batch_free(&f->batch);
         return rc;
     }
-    return store_commit(f->store, &f->batch, COMMIT_SYNC, e);
+    return store_commit_alone(f->store, &f->batch, COMMIT_SYNC, e);
 }
 
 int adopt_forget_places(struct store *s, bool nodes_only, struct err *e)

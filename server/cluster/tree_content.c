@@ -397,7 +397,7 @@ static int save(struct publish *x, struct err *e)
     content_upload_counts(x->upload, &counts);
     leave(x->t, x, rc);
     if (rc == 0) {
-        rc = store_commit(x->t->set.store, &x->places, COMMIT_SYNC, e);
+        rc = store_commit_alone(x->t->set.store, &x->places, COMMIT_SYNC, e);
         x->places = batch_new();
     }
     if (rc == 0) {

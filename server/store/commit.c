@@ -765,7 +765,8 @@ void store_commit_async(struct store *s, struct batch **bp, enum durability how,
     lock_drop(&c->lock);
 }
 
-int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e)
+static int commit_and_wait(struct store *s, struct batch **bp, enum durability how, bool alone,
+                           struct err *e)
 {
     struct committer *c = s->committer;
     struct sleeper z = {.w = {.batch = *bp, .how = how}};
@@ -773,7 +774,7 @@ int store_commit(struct store *s, struct batch **bp, enum durability how, struct
     batch_sort(*bp); /* here, and not on the one thread that all wait for */
     *bp = NULL;
     cond_init(&z.over_cond);
-    if (is_sequenced(s, z.w.batch)) {
+    if (!alone && is_sequenced(s, z.w.batch)) {
         begin_wait(&z.w);
         s->sequencer->submit(s->sequencer->arg, &z.w);
         lock_take(&c->lock);
@@ -784,7 +785,17 @@ int store_commit(struct store *s, struct batch **bp, enum durability how, struct
     return sleep_until_over(c, &z, e);
 }
 
+int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e)
+{
+    return commit_and_wait(s, bp, how, false, e);
+}
+
 /* --- shared rows --- */
+
+int store_commit_alone(struct store *s, struct batch **bp, enum durability how, struct err *e)
+{
+    return commit_and_wait(s, bp, how, true, e);
+}
 
 void store_set_sequencer(struct store *s, const struct sequencer *q)
 {

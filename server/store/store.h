@@ -133,8 +133,11 @@ struct sequencer {
 /* q is borrowed until it is replaced; NULL: the store is alone. No commit may be under way. */
 void store_set_sequencer(struct store *s, const struct sequencer *q);
 void store_answer(struct store *s, struct commit_wait *w, int rc, const struct err *why);
-/* For a sequencer: commits the batch of this wait as a store without a sequencer does. */
+/* As a store without a sequencer does: the batch of a wait that the sequencer got; or a batch, in
+ * place of store_commit(). */
 void store_pass(struct store *s, struct commit_wait *w);
+MUST_USE int store_commit_alone(struct store *s, struct batch **bp, enum durability how,
+                                struct err *e);
 /* What a commit of each batch alone would return now: rc[i] and, if that is not 0, why[i]. */
 void store_judge(struct store *s, struct batch *const *batch, size_t n, int *rc, struct err *why);
 /* Commits an entry of the log in one write, synced: the batches of this store that are in it, and

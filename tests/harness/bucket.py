@@ -54,6 +54,8 @@ class Fault:
     delay: float = 0.0
     query: str = ""  # that the request has
     first: int = 0  # if not 0: the first so many requests for each key
+    skip: int = 0  # requests that it lets pass
+    struck: threading.Event = None  # set when it strikes
     seen: dict = dataclasses.field(default_factory=dict)
 
     def strikes(self, r, dice):
@@ -61,8 +63,14 @@ class Fault:
             return False
         if r.method not in self.methods or not re.match(self.keys, r.key.removeprefix("prod/")) or dice.random() >= self.p:
             return False
+        if self.skip:
+            self.skip -= 1
+            return False
         self.seen[r.key] = self.seen.get(r.key, 0) + 1
-        return not self.first or self.seen[r.key] <= self.first
+        strikes = not self.first or self.seen[r.key] <= self.first
+        if strikes and self.struck:
+            self.struck.set()
+        return strikes
 
 
 class Refused(Exception):

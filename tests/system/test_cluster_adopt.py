@@ -176,3 +176,74 @@ def test_a_bucket_that_is_lost(alone, section, mirrord, bucket):
     same_files(other, here)
     missing = next(path for path in m.files if path not in here)
     assert other.get(missing).status in (404, 500, 503)
+
+
+# --- interrupted ---
+
+def adopting(m):
+    return subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "cluster", "adopt", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True)
+
+
+class Publisher:
+    """Publishes all the time, and notes what was acknowledged in m.files."""
+
+    def __init__(self, m):
+        self.m, self.stop, self.count = m, threading.Event(), 0
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+    def run(self):
+        while not self.stop.is_set():
+            path, data = f"/models/me/live{self.count % 3}/{self.count}", os.urandom(random.Random(self.count).choice((10, 5_000, 70_000)))
+            if self.m.put(path, data, token=self.m.secret, limit_s=60).status == 201:
+                self.m.files[path] = data
+            self.count += 1
+
+
+def acknowledged(m):
+    return sum("/live" in path for path in m.files)
+
+
+@pytest.mark.parametrize("keys, methods, more", [
+    ("cluster.json", ("PUT",), ()), ("pack/", ("PUT",), ()), ("blob/", ("PUT",), ()), ("idx/", ("PUT",), ()), ("ckpt.part/", ("PUT",), ()),
+    ("ckpt/", ("PUT",), ()), ("log/0/0{19}1", ("PUT",), ()),
+    ("log/0/0{19}1", ("GET",), ("cut-after",)),  # it is there, and the mirror does not know it yet
+    ("log/0/0{19}1", ("GET",), ("late",)),
+    ("log/0/0{19}2", ("GET",), ())])
+def test_a_move_that_is_killed(alone, section, mirrord, bucket, keys, methods, more):
+    """At any step: what was acknowledged is there, on this mirror and on one that joins afterwards."""
+    m = alone()
+    restart(m, m.alone + section)
+    bucket.faults = [*(Fault(kind, keys, ("PUT",), first=1) for kind in more), Fault("slow", keys, methods, delay=3600)]
+    if methods == ("GET",) and keys.endswith("1"):
+        bucket.faults[-1].skip = 1  # the look whether there is a cluster already
+    waits = threading.Event()
+    bucket.faults[-1].struck = waits
+    with Publisher(m):
+        until(lambda: acknowledged(m) > 3)
+        move = adopting(m)
+        assert waits.wait(120 * SLOW)
+        if more:
+            until(lambda: bucket.under("log/"))
+        m.kill()
+        move.communicate(timeout=120 * SLOW)
+    bucket.faults = []
+    m.start()
+    same_files(m, m.files)
+    if state(m) != "up":
+        assert state(m) == "not joined" and publish(m, "/models/me/live0/between", b"1").status == 201
+        m.ctl("cluster", "adopt")
+    assert state(m) == "up" and publish(m, "/models/me/live0/after", b"2").status == 201
+    other = mirrord(REPO + section)
+    same_files(other, m.files)
+    for node in (m, other):
+        node.ctl("verify", "--deep")
+        assert [t["name"] for t in node.ctl_json("token", "ls")] == ["ci"]

@@ -21,10 +21,12 @@ from harness import netns
 from harness.bucket import Bucket, Fault
 from harness.mirrord import BUILD, SLOW, free_port, until
 from harness.netns import Net
+from harness.origin import Origin, span
 
 PUBLISHES = int(os.environ.get("MIRROR_PUBLISHES", "2000" if os.environ.get("MIRROR_HEAVY") else "100"))
 MIRRORS = int(os.environ.get("MIRROR_MIRRORS", "3"))
 STALE_S = 4
+OBJECTS = [(1 << 20) * (i % 7) + 12345 for i in range(200)]  # of a pull-through repository
 NOT_THE_PROBE = "(?!probe/)"
 READS = "(log|pack|idx|blob|ckpt|ckpt.part|node)/"
 
@@ -42,6 +44,14 @@ def unsure(p):
 def net():
     with Net(MIRRORS + 1) as n:
         yield n
+
+
+@pytest.fixture
+def origin(net):
+    with Origin(host=net.outside) as o:
+        for i, size in enumerate(OBJECTS):
+            o.put(f"/{i}", size=size)
+        yield o
 
 
 @pytest.fixture
@@ -66,7 +76,7 @@ class Clock:
 
 
 @pytest.fixture
-def node(mirrord, net, bucket, tmp_path):
+def node(mirrord, net, bucket, origin, tmp_path):
     """node(i) starts mirror i on host i."""
     keys, secret, port = bucket.keys_file(tmp_path), tmp_path / "cluster.secret", free_port()
     secret.write_text("a secret of this cluster\n")
@@ -76,6 +86,7 @@ def node(mirrord, net, bucket, tmp_path):
         address = net.address(i)
         clock = Clock(tmp_path / f"clock{i}")
         m = mirrord(f'''repo "models" {{ protocol = "hosted" }} plaintext_token = true
+            repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}
             listen "{address}:{port}" {{ }}
             cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "500ms"
                 stale_after = "{STALE_S}s" checkpoint = 100 collect = "3s" collect_delay = "1s" orphan_age = "20s" secret = "file:{secret}" address = "http://{address}:{port}" {more} }}''',
@@ -204,6 +215,28 @@ def publish_the_same_again(h, dice):
             ctl(dice.choice(h.mirrors), "cluster", "gc")
 
 
+def pull_through(h, dice):
+    """Objects of an origin, whole and in ranges, cold and warm, through whichever mirror owns them."""
+    lines, wanted = [mh.Line(m) for m in h.mirrors], list(enumerate(OBJECTS))
+    while not h.ending.is_set():
+        i, size = dice.choice(wanted)
+        first = dice.randrange(size) if dice.random() < 0.5 else 0
+        last = dice.randrange(first, size) if first else size - 1
+        o = {"t": "pull", "node": dice.randrange(len(lines)), "object": i, "first": first, "last": last}
+        try:
+            status, body = lines[o["node"]].request("GET", f"/data/{i}", **({"Range": f"bytes={first}-{last}"} if first else {}))
+        except (OSError, mh.http.client.HTTPException):
+            time.sleep(0.02)
+            continue
+        o["what"] = status if status not in (200, 206) else "right" if body == span(1, first, last + 1) else "wrong"
+        h.lines.append(o)
+        time.sleep(0.05)
+
+
+def of_pulls(lines):
+    return [f"wrong bytes: {o}" for o in lines if o["t"] == "pull" and o["what"] in ("wrong", 404, 416)]
+
+
 def of_the_garden(m):
     """Every version that is left has the bytes that its list names."""
     bad = []
@@ -231,7 +264,7 @@ def of_tokens(lines):
             and o["t0"] > r["t1"] + (0 if o["node"] == r["node"] else STALE_S)]
 
 
-def test_what_clients_were_told(node, net, bucket, tmp_path):
+def test_what_clients_were_told(node, net, bucket, origin, tmp_path):
     dice = random.Random(int(os.environ.get("MIRROR_SEED", "1")))
     mirrors = [node(i) for i in range(MIRRORS)]
     token = mirrors[0].token("ci", "publish:models/*")
@@ -240,6 +273,8 @@ def test_what_clients_were_told(node, net, bucket, tmp_path):
     h = mh.History(mirrors, token)
     h.add(revoke_tokens, h, random.Random(2))
     h.add(publish_the_same_again, h, random.Random(3))
+    for i in range(2):
+        h.add(pull_through, h, random.Random(4 + i))
     faults = Faults(mirrors, net, bucket, dice)
     bucket.faults = unsure(0.02)
     began = time.monotonic()
@@ -255,10 +290,10 @@ def test_what_clients_were_told(node, net, bucket, tmp_path):
     mirrors.append(node(MIRRORS))  # one that had no part in it
     log = mh.Log(bucket.ever_under("log/0/"))
     states = mh.states_of(mirrors[-1], h.trees, log)
-    bad = mh.Judge(log, states, h.lines).findings() + of_tokens(h.lines) + at_the_end(mirrors, h.trees, log, states)
+    bad = mh.Judge(log, states, h.lines).findings() + of_tokens(h.lines) + of_pulls(h.lines) + at_the_end(mirrors, h.trees, log, states)
     bad += of_old_versions(mirrors[-1], states, dice)
     bad += [f"mirror {i}: {b}" for i, m in enumerate(mirrors) for b in of_the_garden(m)]
-    figures = report(h, faults, log, took)
+    figures = report(h, faults, log, took) + f"; the origin sent {asked_of(origin)}"
     print(figures)
     pathlib.Path(os.environ.get("MIRROR_REPORT", tmp_path / "report")).write_text(figures + "\n" + "\n".join(bad) + "\n")
     assert not bad, (len(bad), bad[:20])
@@ -321,10 +356,17 @@ def at_the_end(mirrors, trees, log, states):
     return bad
 
 
+def asked_of(origin):
+    things = [origin.stats(f"/{i}") for i in range(len(OBJECTS))]
+    seen = sum(size for t, size in zip(things, OBJECTS) if t.bytes)
+    return f"{sum(t.bytes for t in things) / max(seen, 1):.2f} x the objects"
+
+
 def report(h, faults, log, took):
     revoked = sum(o["t"] == "revoked" for o in h.lines)
-    gone = collections.Counter(k.split("/")[1] for k in faults.bucket.deleted)
+    gone = collections.Counter(k.split("/")[1] for k in list(faults.bucket.deleted))
     return (f"{MIRRORS} mirrors, {took:.0f} s: {h.count('put', 'ok')} publishes acknowledged, {h.count('put', 'no')} refused, "
             f"{h.count('put', 'unknown')} unknown; {h.count('read')} reads; {revoked} tokens revoked, {h.count('use')} uses; "
-            f"{h.count('garden', 'ok')} publishes of the same contents; {log.length} entries; deleted: {dict(gone)}; faults: {dict(faults.done)}; "
+            f"{h.count('garden', 'ok')} publishes of the same contents; "
+            f"{h.count('pull', 'right')} objects pulled, {h.count('pull') - h.count('pull', 'right')} not; {log.length} entries; deleted: {dict(gone)}; faults: {dict(faults.done)}; "
             f"refusals: {collections.Counter(o.get('status', 0) for o in h.lines if o['t'] == 'put' and o['what'] == 'no')}")

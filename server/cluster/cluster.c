@@ -29,7 +29,8 @@ enum {
     ID_BYTES = 16,
     ORIGIN_CONNECTIONS = 32,
     ANSWER_MS = 2000,
-    KEEP_MS = 5000,                  /* between looks whether a checkpoint is due */
+    LEARN_MS = 1000, /* how long a reader waits for the log, if the bucket lacks what it asks for */
+    KEEP_MS = 5000,  /* between looks whether a checkpoint is due */
     CHECK_AGAIN_MS = 10 * 60 * 1000, /* after a check that failed */
 };
 
@@ -171,6 +172,12 @@ static uint64_t on_applied_asked(void *arg)
     return q.applied;
 }
 
+/* Whether an entry was applied that this mirror did not know of. */
+static bool learn_more(struct cluster *c)
+{
+    return sequencer_poke(c->sequencer, on_applied_asked(c) + 1, LEARN_MS);
+}
+
 static int on_blob_wanted(void *arg, const struct digest *d, struct err *e)
 {
     struct cluster *c = arg;
@@ -178,6 +185,9 @@ static int on_blob_wanted(void *arg, const struct digest *d, struct err *e)
     struct err why = {0};
     int rc = c->joined ? tree_content_fetch(c->trees, d, &why) : E_NOTFOUND;
 
+    if (rc == E_CORRUPT && learn_more(c)) { /* a collection may have moved it meanwhile */
+        rc = tree_content_fetch(c->trees, d, &why);
+    }
     /* That is for a person to repair; who reads may come again. */
     return rc == E_DENIED || rc == E_CONFIG ? err_set(e, E_AGAIN, "%.220s", why.text)
                                             : pass_on(rc, &why, e);
@@ -490,7 +500,9 @@ int cluster_verify(struct cluster *c, const struct cluster_verify *how,
                                        .progress = how->progress,
                                        .arg = how->arg};
 
-    return content_verify(&set, out, e);
+    *out = (struct content_verified){0};
+    return c->joined ? content_verify(&set, out, e)
+                     : err_set(e, E_CONFIG, "this mirror has not joined the cluster");
 }
 
 static void *run_keeper(void *arg)
@@ -987,6 +999,9 @@ bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a, 
     struct content_object o;
     char key[CONTENT_KEY_ROOM], hex[DIGEST_HEX + 1];
 
+    if (c->joined && !cluster_is_fresh(c)) {
+        (void)learn_more(c); /* what this mirror knows may have been collected since */
+    }
     if (!c->joined || !tree_content_is_object(c->trees, d, &o)) {
         return false;
     }

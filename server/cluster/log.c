@@ -527,10 +527,12 @@ static int apply_next(struct cluster_log *l, struct err *e)
     int rc = check_interrupted(l, e);
 
     rc = rc != 0 ? rc : examine_slot(l, &en, e);
-    if (rc == E_CHANGED) {
-        return 0;
+    rc = rc != 0 ? rc : apply(l, &en, e);
+    if (rc == E_AGAIN && l->untrimmed_unix_s == 0) { /* what it needs was deleted */
+        rc = examine_slot(l, &en, e);
+        rc = rc != 0 ? rc : apply(l, &en, e);
     }
-    return rc != 0 ? rc : apply(l, &en, e);
+    return rc == E_CHANGED ? 0 : rc;
 }
 
 int log_poll(struct cluster_log *l, struct err *e)

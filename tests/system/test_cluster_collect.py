@@ -2,13 +2,14 @@
 import concurrent.futures
 import json
 import os
+import random
 import signal
 import time
 
 import pytest
 
 from harness.bucket import Fault
-from harness.mirrord import until
+from harness.mirrord import SLOW, until
 from system.test_cluster import bucket, has, node, seen  # noqa: F401  (fixtures)
 from system.test_hosted_hub import Hub, file
 
@@ -376,3 +377,111 @@ def test_what_verify_finds(node, bucket):
         assert text in findings(), prefix
         bucket.objects["prod/" + key] = taken
     assert a.ctl_json("cluster", "verify")["clean"]
+
+
+def test_any_sequence_of_publishes_and_collections(node, bucket):
+    """Three mirrors publish, delete and collect the same few contents all the time, are killed and stopped for a moment, over a bucket that
+    fails now and then. At the end every version of every tree is read from an empty mirror, and nothing is missing."""
+    dice = random.Random(int(os.environ.get("SEED", "1")))
+    contents = [os.urandom(n) for n in (*range(10, 40_000, 1_000), *range(1_050_000, 1_060_000, 1_000))]
+    nodes = [node('collect = "1s" collect_delay = "0s"') for _ in range(3)]
+    token = nodes[0].token("ci", "publish:models/*")
+    put(nodes[0], token, "/models/me/t0/first", b"first")
+    for m in nodes:
+        seen(m, "/models/me/t0/first", b"first")
+    trees, end = [f"t{i}" for i in range(2)], time.monotonic() + 30 * SLOW
+    expected = {t: {} for t in trees}  # of the head, by the one thread that writes the tree
+    expected["t0"]["first"] = b"first"
+    bucket.faults = [Fault(kind, methods=("PUT", "DELETE", "GET"), p=0.01) for kind in ("500-after", "503", "cut-after", "late")]
+    counts = {"done": 0, "open": 0}
+
+    def publish(tree, dice):
+        while time.monotonic() < end:
+            m, path = dice.choice(nodes), f"d{dice.randrange(2)}/{dice.randrange(4)}"
+            data = dice.choice(contents) if dice.random() < 0.6 else None
+            if data is None and path not in expected[tree]:
+                continue
+            try:
+                got = m.put(f"/models/me/{tree}/{path}", data, token=token, method="PUT" if data else "DELETE")
+                status = got.status
+            except OSError:
+                status = 0
+            if status in (200, 201, 204):
+                counts["done"] += 1
+                expected[tree].pop(path, None)
+                if data:
+                    expected[tree][path] = data
+            else:  # it may have been published, or may still be
+                counts["open"] += 1
+                settle(tree, path, data)
+            if dice.random() < 0.4:
+                prune(dice.choice(nodes), tree)
+
+    def settle(tree, path, data):
+        """Publishes it until a mirror says so, and then once more, because an answer that was lost may come late."""
+        for _ in range(2):
+            while True:
+                m = dice.choice(nodes)
+                try:
+                    got = m.put(f"/models/me/{tree}/{path}", data, token=token, method="PUT" if data else "DELETE")
+                except OSError:
+                    continue
+                if got.status in (200, 201, 204) or (data is None and got.status == 404):
+                    break
+                time.sleep(0.05)
+        expected[tree].pop(path, None)
+        if data:
+            expected[tree][path] = data
+
+    def prune(m, tree):
+        got = m.ctl("--json", "snapshot", "ls", "models", f"me/{tree}", check=False)
+        for row in json.loads(got.stdout)[1:] if got.returncode == 0 else []:
+            m.ctl("snapshot", "rm", "models", f"me/{tree}", f"v{row['seq']}", check=False)
+
+    def read(dice):
+        while time.monotonic() < end:
+            got = dice.choice(nodes).get(f"/models/me/{dice.choice(trees)}/d{dice.randrange(2)}/{dice.randrange(4)}")
+            assert got.status != 200 or not got.whole or got.body in contents
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        work = [pool.submit(publish, t, random.Random(dice.random())) for t in trees] + [pool.submit(read, random.Random(7))]
+        while time.monotonic() < end and not any(w.done() and w.exception() for w in work):
+            m = dice.choice(nodes)
+            if dice.random() < 0.5:
+                m.kill()
+                m.start()
+            else:
+                os.kill(m.child.pid, signal.SIGSTOP)
+                time.sleep(dice.random() * 3)
+                os.kill(m.child.pid, signal.SIGCONT)
+            time.sleep(dice.random() * 4)
+        for w in work:
+            w.result()
+    bucket.faults = []
+    print(counts, {k: len(keys(bucket, k)) for k in PREFIXES}, sum(k.startswith("prod/blob/") for k in bucket.deleted), "blobs deleted")
+    swept(nodes[0])
+    live = {f"/models/me/{t}/{path}": data for t in trees for path, data in expected[t].items()}
+    fresh(node, live)
+    assert counts["done"] > 20 and any(k.startswith("prod/blob/") for k in bucket.deleted), "\n".join(m.log() for m in nodes)
+
+
+def test_a_mirror_that_woke_up_reads_what_was_moved(node, bucket):
+    """Its places name a pack that was copied and deleted while it slept. It reads the log before it says that the file is gone."""
+    a, b = node(SOON), node(SOON, poll="3s")
+    token = a.token("ci", "publish:models/*")
+    files = {f"/models/me/gpt/{i}": os.urandom(30_000) for i in range(6)}
+    for path, data in files.items():
+        put(a, token, path, data)
+    names = list(files)
+    until(lambda: b.get(names[-1], method="HEAD").status == 200)
+    os.kill(b.child.pid, signal.SIGSTOP)
+    for path in names[1:]:
+        remove(a, token, path)
+    forget_old(a)
+    for i in range(34):  # so many small indexes are merged, with their packs
+        put(a, token, "/models/me/gpt/other", b"%d" % i)
+    assert collect(a)["copied_bytes"] > 30_000
+    swept(a)
+    os.kill(b.child.pid, signal.SIGCONT)
+    got = b.get(names[0])
+    assert (got.status, got.body) == (200, files[names[0]]), got

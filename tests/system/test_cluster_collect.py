@@ -485,3 +485,25 @@ def test_a_mirror_that_woke_up_reads_what_was_moved(node, bucket):
     os.kill(b.child.pid, signal.SIGCONT)
     got = b.get(names[0])
     assert (got.status, got.body) == (200, files[names[0]]), got
+
+
+def test_content_is_published_again_just_before_it_is_condemned(node, bucket):
+    """The mark is over and the list of the dead is on its way. The publish relies on what is there, and gets into the log first."""
+    a, b = node(SOON), node(SOON)
+    token = a.token("ci", "publish:models/*")
+    gone = {f"/models/me/gpt/{i}": os.urandom(30_000 if i else 2_000_000) for i in range(4)}
+    live = published_and_removed(a, token, gone)
+    until(lambda: versions(b) == versions(a))
+    before = set(keys(bucket, "blob/"))
+    bucket.faults = [Fault("slow", "dead/", ("PUT",), delay=4)]
+    child = a.start_ctl("cluster", "gc")
+    until(lambda: bucket.faults[0].seen)
+    for path, data in gone.items():
+        put(b, token, path, data)
+    in_time = not keys(bucket, "dead/")
+    bucket.faults = []
+    assert child.wait(60) == 0
+    swept(a)
+    if in_time:
+        assert set(keys(bucket, "blob/")) == before, "nothing was uploaded anew"
+    fresh(node, live | gone)

@@ -191,15 +191,15 @@ def behind_haproxy(folder, build, quick):
             fronts.append(peers.Server(f"haproxy{count}", ["haproxy", "-db", "-f", conf], {"h1": port}, core=peers.CLIENT_CORE))
         time.sleep(2)
 
-        def load(port):
-            text = client("wrk", "-t1", "-c32", f"-d{1 if quick else 3}s", "-s", script, f"http://127.0.0.1:{port}")
+        def load(port, clients=32):
+            text = client("wrk", "-t1", f"-c{clients}", f"-d{1 if quick else 3}s", "-s", script, f"http://127.0.0.1:{port}")
             assert "Non-2xx" not in text, text
             return int(re.search(r"(\d+) requests in", text)[1])
         got = medians({"direct": lambda: cost(three[:1], lambda: load(three[0].port)),
                        "one": lambda: cost(three[:1], lambda: load(fronts[0].ports["h1"])),
-                       "three": lambda: cost(three, lambda: load(fronts[1].ports["h1"]))})
-        return ("300 files of 1 KiB in turn over HTTP/1.1, CPU of the mirrors for each request. \"x one\" is 3 x (one / three): what three mirrors of one core "
-                "each would do.\n\n| one mirror, no balancer | one behind HAProxy | three behind HAProxy | x one |\n|---|---|---|---|\n"
+                       "three": lambda: cost(three, lambda: load(fronts[1].ports["h1"], 96))})
+        return ("300 files of 1 KiB in turn over HTTP/1.1, 32 clients for each mirror: CPU of the mirrors for each request. \"x one\" is "
+                "3 x (one / three): what three mirrors of one core each would do.\n\n| one mirror, no balancer | one behind HAProxy | three behind HAProxy | x one |\n|---|---|---|---|\n"
                 f"| {got['direct']:.1f} µs | {got['one']:.1f} µs | {got['three']:.1f} µs | {3 * got['one'] / got['three']:.2f} |")
     finally:
         for f in fronts:

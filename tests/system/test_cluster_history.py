@@ -302,6 +302,28 @@ def test_what_clients_were_told(node, net, bucket, origin, tmp_path):
         assert mh.Judge(log, *lie(copy.deepcopy(states), copy.deepcopy(h.lines))).findings(), f"the judge does not find {what}"
 
 
+def test_a_store_that_ignores_some_conditions_is_found(node, bucket):
+    """By the mirrors, which stop, or by the judge."""
+    mirrors = [node(i) for i in range(MIRRORS)]
+    token = mirrors[0].token("ci", "publish:models/*")
+    for m in mirrors:
+        until(lambda m=m: m.put("/models/ready/t/x", os.urandom(8), token=token).status in (200, 201))
+    h = mh.History(mirrors, token, trees=1)
+    bucket.faults = [Fault("ignore", "log/", ("PUT",), 0.3)]
+    h.start()
+    try:
+        until(lambda: h.published > 300 or any("cluster.stopped" in m.log() for m in mirrors))
+    finally:
+        h.end()
+    if not any("cluster.stopped" in m.log() for m in mirrors):
+        try:
+            log = mh.Log(bucket.ever_under("log/0/"))
+        except mh.history.Broken:
+            return
+        bucket.faults = []
+        assert mh.Judge(log, mh.states_of(node(MIRRORS), h.trees, log), h.lines).findings()
+
+
 def lost_update(states, lines):
     """A version that lacks what the one before it had."""
     versions = states[max(states, key=lambda t: len(states[t]))]

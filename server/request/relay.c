@@ -9,6 +9,7 @@
 #include "server/request/reply.h"
 
 enum {
+    RESPONSE_BYTES = 128 << 10, /* of a response, that wait for the client */
     KEPT_BODY_BYTES = 64 << 10, /* a body up to this may go over a kept connection */
     MOVE_BYTES = 256 << 10,     /* so many used bytes are removed from the front of a window */
     CONNECT_MS = 3000,
@@ -156,10 +157,11 @@ static bool start_transfer(struct request *c, struct relay_flow *f);
 /* Nothing has been executed: another mirror may. */
 static bool may_try_again(const struct relay_flow *f)
 {
-    const struct request *c = f->request;
+    const struct plan *p = &f->request->plan;
+    bool changes = p->kind == PLAN_PUT && p->put.kind == PUT_CHANGES;
 
-    return c->plan.put.upload_id.n == 0 && f->incoming <= INCOMING_UNREAD && f->tries < TRIES_MAX &&
-           (c->plan.put.kind != PUT_CHANGES || f->incoming == INCOMING_UNREAD);
+    return what_of(f->request).id.n == 0 && f->tries < TRIES_MAX &&
+           (f->incoming == INCOMING_UNREAD || (f->incoming == INCOMING_NONE && !changes));
 }
 
 /* The transfer has failed. */
@@ -217,9 +219,8 @@ static void hold_client(struct relay_flow *f, bool holds)
     exchange_pause(f->request->x, holds);
 }
 
-static ptrdiff_t on_read(void *arg, uint64_t offset, void *p, size_t n)
+static ptrdiff_t read_window(struct relay_flow *f, uint64_t offset, void *p, size_t n)
 {
-    struct relay_flow *f = arg;
     struct request *c = f->request;
     struct window *w = &f->up;
 
@@ -243,6 +244,17 @@ static ptrdiff_t on_read(void *arg, uint64_t offset, void *p, size_t n)
         hold_client(f, false);
     }
     return (ptrdiff_t)n;
+}
+
+static ptrdiff_t on_read(void *arg, uint64_t offset, void *p, size_t n)
+{
+    struct relay_flow *f = arg;
+    ptrdiff_t got;
+
+    f->holds++; /* the client may be found to be gone */
+    got = read_window(f, offset, p, n);
+    drop_flow(f);
+    return got;
 }
 
 static void on_relay_data(struct request *c, struct slice bytes, bool end)
@@ -280,7 +292,7 @@ static int poll_body(struct body *b, uint64_t *upto)
     struct relay_flow *f = CONTAINER_OF(b, struct relay_flow, body);
 
     window_drop(&f->down, b->off);
-    if (f->held && window_end(&f->down) - b->off < RELAY_WINDOW_BYTES / 2) {
+    if (f->held && window_end(&f->down) - b->off < RESPONSE_BYTES / 2) {
         f->held = false;
         if (f->transfer != NULL) {
             xfer_resume(f->transfer);
@@ -315,17 +327,19 @@ static void close_body(struct body *b)
 static int on_body(void *arg, struct slice bytes)
 {
     struct relay_flow *f = arg;
+    bool pauses;
 
     if (!f->sends) {
         return 0;
     }
     buf_adds(&f->down.bytes, bytes);
     CHECK(f->down.bytes.rc == 0);
-    f->held = f->down.bytes.n >= RELAY_WINDOW_BYTES;
-    if (f->body.wake != NULL) {
+    f->held = f->down.bytes.n >= RESPONSE_BYTES;
+    pauses = f->held;
+    if (f->body.wake != NULL) { /* which may be its end */
         f->body.wake(f->body.wake_arg);
     }
-    return f->held ? XFER_PAUSE : 0;
+    return pauses ? XFER_PAUSE : 0;
 }
 
 /* --- the response's head --- */
@@ -583,6 +597,11 @@ bool relay_start(struct request *c, void (*here)(struct request *c))
     case RELAY_THERE:
         break;
     }
+    c->counted_bytes += 2 * RESPONSE_BYTES;
+    if (!exchange_keep(c->x, c->counted_bytes, BODY_IN_USE)) {
+        refuse_memory(c->x);
+        return true;
+    }
     f = NEW(struct relay_flow);
     f->holds = 1;
     f->request = request_hold(c);
@@ -591,7 +610,7 @@ bool relay_start(struct request *c, void (*here)(struct request *c))
     f->to = to;
     f->watch.fire = look_whether_alive;
     f->up.bytes = BUF_INIT(8 * RELAY_WINDOW_BYTES);
-    f->down.bytes = BUF_INIT(2 * RELAY_WINDOW_BYTES);
+    f->down.bytes = BUF_INIT(2 * RESPONSE_BYTES);
     c->serve_loop->flows++;
     c->relay = f;
     c->reader = &reader;

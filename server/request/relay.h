@@ -2,10 +2,10 @@
  * its response back (cluster/relay.h says which mirror that is).
  *
  * The request's body streams through a window of RELAY_WINDOW_BYTES: its client is paused while the
- * other mirror is slower. So does the response's. The body is not read before the other mirror has
- * accepted a connection. If it does not accept one, another mirror becomes responsible for the
- * tree, and this one answers if there is no other. After that, a request whose connection breaks is
- * answered with 503: its client asks again.
+ * other mirror is slower. So does the response, through a smaller one. The body is not read before
+ * the other mirror has accepted a connection. If it does not accept one, another mirror becomes
+ * responsible for the tree, and this one answers if there is no other. After that, a request whose
+ * connection breaks is answered with 503: its client asks again.
  *
  * A mirror that is alive no more, by the cluster's list, ends its requests. So none hangs.
  *

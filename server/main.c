@@ -30,7 +30,7 @@ const char *malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_deca
 
 static const char usage[] =
     "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair] | --check-cluster |\n"
-    "                --leave-cluster [--force]] [--json]\n"
+    "                --leave-cluster [--force] | --void-entry N [--digest HEX]] [--json]\n"
     "\n"
     "  -c, --config FILE   the configuration file (default /etc/mirrord/mirrord.conf)\n"
     "  -t, --test          test it and exit: with 0, or with 78 and a message\n"
@@ -41,8 +41,9 @@ static const char usage[] =
     "      --check-cluster check whether the bucket of the cluster section keeps its promises\n"
     "      --leave-cluster without the bucket: let the store stand alone\n"
     "      --force         with --leave-cluster: also if files are missing\n"
-    "      --json          with -t, --verify, --check-cluster and --leave-cluster: one JSON\n"
-    "                      object on stdout\n"
+    "      --void-entry N  look at a damaged entry of the cluster's log; with --digest HEX, its\n"
+    "                      SHA-256, declare it void\n"
+    "      --json          with these, -t and --verify: one JSON object on stdout\n"
     "      --version       print the version and exit\n"
     "\n"
     "Runs in the foreground and logs to stderr. SIGHUP reloads the configuration, SIGUSR1 "
@@ -369,6 +370,66 @@ static int leave_cluster(const char *path, bool force, bool json)
     return rc == 0 ? 0 : print_failure(&why);
 }
 
+static void print_void_json(const struct void_look *look, bool declared, const struct err *why)
+{
+    struct buf out = BUF_INIT(64 << 10);
+
+    jwrite_open(&out, NULL, '{');
+    if (why->code != 0) {
+        jwrite_err(&out, "error", why);
+    } else {
+        void_members(look, declared, &out);
+    }
+    jwrite_close(&out, '}');
+    printf("%s\n", buf_cstr(&out));
+    buf_free(&out);
+}
+
+static void print_void(const struct void_look *look, bool declared)
+{
+    char damaged[DIGEST_HEX + 1];
+
+    digest_format(&look->damaged, damaged);
+    if (declared) {
+        printf("entry %" PRIu64 " is void: restart the mirrors that have stopped\n", look->seq);
+    } else {
+        printf("entry %" PRIu64 " is damaged: %" PRIu64 " bytes with SHA-256 %s%s\n", look->seq,
+               look->size_bytes, damaged,
+               look->followed ? "; there is a next entry, so a mirror has applied this one" : "");
+    }
+}
+
+/* digest: NULL: only looks. */
+static int void_entry(const char *path, uint64_t seq, const char *digest, bool json)
+{
+    struct void_look look = {0};
+    struct bucket *b = NULL;
+    struct conf *c = NULL;
+    struct err why = {0};
+    int rc;
+
+    signal(SIGPIPE, SIG_IGN);
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    rc = conf_read(path, &c, &why);
+    if (rc == 0 && c->cluster.bucket.url == NULL) {
+        rc = err_set(&why, E_CONFIG, "%s: there is no cluster section", path);
+    }
+    rc = rc != 0 ? rc : bucket_open(&c->cluster.bucket, &b, &why);
+    rc = rc != 0 ? rc : void_look(b, seq, &look, &why);
+    if (rc == 0 && digest != NULL) {
+        rc = void_declare(b, &look, slice_str(digest), &why);
+    }
+    if (json) {
+        print_void_json(&look, digest != NULL, &why);
+    } else if (rc == 0) {
+        print_void(&look, digest != NULL);
+    }
+    bucket_close(&b);
+    conf_free(&c);
+    curl_global_cleanup();
+    return rc == 0 ? 0 : print_failure(&why);
+}
+
 /* Threads inherit the mask: signals are for daemon_run() alone. */
 static void block_signals(void)
 {
@@ -433,7 +494,9 @@ int main(int argc, char **argv)
         OPT_DOCS,
         OPT_CHECK,
         OPT_LEAVE,
-        OPT_FORCE
+        OPT_FORCE,
+        OPT_VOID,
+        OPT_DIGEST
     };
     static const struct option options[] = {{"config", required_argument, NULL, 'c'},
                                             {"test", no_argument, NULL, 't'},
@@ -445,6 +508,8 @@ int main(int argc, char **argv)
                                             {"check-cluster", no_argument, NULL, OPT_CHECK},
                                             {"leave-cluster", no_argument, NULL, OPT_LEAVE},
                                             {"force", no_argument, NULL, OPT_FORCE},
+                                            {"void-entry", required_argument, NULL, OPT_VOID},
+                                            {"digest", required_argument, NULL, OPT_DIGEST},
                                             {"repair", no_argument, NULL, OPT_REPAIR},
                                             {"json", no_argument, NULL, OPT_JSON},
                                             {"print-docs", required_argument, NULL, OPT_DOCS},
@@ -454,6 +519,8 @@ int main(int argc, char **argv)
     bool repair = false;
     bool json = false;
     bool force = false;
+    const char *digest = NULL;
+    uint64_t entry = 0;
     int what = 0;
     int opt;
 
@@ -483,6 +550,16 @@ int main(int argc, char **argv)
         case OPT_FORCE:
             force = true;
             break;
+        case OPT_DIGEST:
+            digest = optarg;
+            break;
+        case OPT_VOID:
+            what = opt;
+            if (!slice_u64(slice_str(optarg), &entry)) {
+                fprintf(stderr, "mirrord: --void-entry %s is no number\n", optarg);
+                return 64;
+            }
+            break;
         case 't':
         case 'T':
         case OPT_VERIFY:
@@ -503,9 +580,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "mirrord: %s is only for --verify\n", deep ? "--deep" : "--repair");
         return 64;
     }
-    if (json && what != OPT_VERIFY && what != OPT_CHECK && what != OPT_LEAVE && what != 't') {
-        fputs("mirrord: --json is only for -t, --verify, --check-cluster and --leave-cluster\n",
+    if (json && what != OPT_VERIFY && what != OPT_CHECK && what != OPT_LEAVE && what != OPT_VOID &&
+        what != 't') {
+        fputs("mirrord: --json is only for -t, --verify, --check-cluster, --leave-cluster and "
+              "--void-entry\n",
               stderr);
+        return 64;
+    }
+    if (digest != NULL && what != OPT_VOID) {
+        fputs("mirrord: --digest is only for --void-entry\n", stderr);
         return 64;
     }
     if (force && what != OPT_LEAVE) {
@@ -528,6 +611,8 @@ int main(int argc, char **argv)
         return check_cluster(path, json);
     case OPT_LEAVE:
         return leave_cluster(path, force, json);
+    case OPT_VOID:
+        return void_entry(path, entry, digest, json);
     default:
         return serve_mirror(path);
     }

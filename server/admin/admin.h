@@ -22,6 +22,8 @@ struct swarm_view;
 bool swarm_is_public(const struct sample *s, const struct swarm_view *v);
 /* Members about the cluster, of which this mirror is one. */
 void cluster_members(const struct sample *s, bool whole, struct buf *out);
+/* Members about a damaged entry of the cluster's log. */
+void void_members(const struct void_look *look, bool declared, struct buf *out);
 /* {"nodes": [{"id", "address", "state", "weight"}]}: the mirrors that are alive, for nodes that
  * choose one. Does not block. */
 void cluster_nodes_json(struct cluster *c, struct buf *out);

@@ -289,6 +289,34 @@ int verb_cluster_leave(struct talk *t, struct err *e)
     return rc;
 }
 
+/* --- cluster.void --- */
+
+void void_members(const struct void_look *look, bool declared, struct buf *out)
+{
+    char damaged[DIGEST_HEX + 1];
+
+    digest_format(&look->damaged, damaged);
+    jwrite_u64(out, "entry", look->seq);
+    jwrite_str(out, "sha256", damaged);
+    jwrite_u64(out, "bytes", look->size_bytes);
+    jwrite_bool(out, "followed", look->followed);
+    jwrite_bool(out, "declared", declared);
+}
+
+int verb_cluster_void(struct talk *t, struct err *e)
+{
+    struct slice digest = talk_text(t, "sha256");
+    struct void_look look;
+    int rc = has_cluster(t, e);
+
+    rc =
+        rc != 0 ? rc : cluster_void(t->deps->cluster, talk_number(t, "entry", 0), digest, &look, e);
+    if (rc == 0) {
+        void_members(&look, digest.n != 0, t->result);
+    }
+    return rc;
+}
+
 /* --- cluster.check --- */
 
 static void on_check_step(void *arg, const struct probe_step *s)

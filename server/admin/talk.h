@@ -110,6 +110,7 @@ void talk_keep(struct talk *t, void *kept, void (*drop)(void *kept));
     VERB("cluster.status", verb_cluster_status)                                                    \
     VERB("cluster.nodes", verb_cluster_nodes)                                                      \
     VERB("cluster.drain", verb_cluster_drain)                                                      \
+    VERB("cluster.void", verb_cluster_void)                                                        \
     VERB("cluster.adopt", verb_cluster_adopt)                                                      \
     VERB("cluster.leave", verb_cluster_leave)                                                      \
     VERB("cluster.check", verb_cluster_check)                                                      \

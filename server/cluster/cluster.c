@@ -1158,6 +1158,41 @@ int cluster_leave_local(struct cluster *c,
     return rc;
 }
 
+/* --- a damaged entry --- */
+
+static int check_not_applied(struct cluster *c, uint64_t seq, struct err *e)
+{
+    struct member *node = mem_array(MEMBERS_MAX + 1, sizeof node[0]);
+    size_t n = cluster_nodes(c, node, MEMBERS_MAX + 1);
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        if (node[i].applied >= seq) {
+            rc = err_set(e, E_EXISTS,
+                         "the mirror %s has applied entry %" PRIu64
+                         ": the others start again once it has written a checkpoint (`checkpoint`)",
+                         node[i].address[0] != '\0' ? node[i].address : node[i].node, seq);
+        }
+    }
+    free(node);
+    return rc;
+}
+
+int cluster_void(struct cluster *c, uint64_t seq, struct slice digest, struct void_look *out,
+                 struct err *e)
+{
+    int rc = void_look(c->bucket, seq, out, e);
+
+    rc = rc != 0 ? rc : check_not_applied(c, seq, e);
+    if (rc == 0 && digest.n != 0) {
+        rc = void_declare(c->bucket, out, digest, e);
+        if (rc == 0) {
+            log_warn("cluster.void", "entry=%" PRIu64, seq);
+        }
+    }
+    return rc;
+}
+
 /* --- status --- */
 
 const char *cluster_state_name(enum cluster_state s)

@@ -44,6 +44,7 @@
 #include "server/cluster/probe.h"
 #include "server/cluster/relay.h"
 #include "server/cluster/tree_content.h"
+#include "server/cluster/void.h"
 #include "server/store/store.h"
 
 struct cluster_settings {
@@ -134,6 +135,11 @@ MUST_USE int cluster_adopt(struct cluster *c,
 MUST_USE int cluster_leave_local(struct cluster *c,
                                  int (*on_progress)(void *arg, uint64_t done, uint64_t total),
                                  void *arg, struct left *out, struct err *e);
+
+/* Looks at a damaged entry of the log; digest.n != 0: and declares it void (void.h). E_EXISTS:
+ * also if a mirror that is alive has applied it. */
+MUST_USE int cluster_void(struct cluster *c, uint64_t seq, struct slice digest,
+                          struct void_look *out, struct err *e);
 
 enum cluster_state {
     CLUSTER_UP,

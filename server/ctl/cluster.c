@@ -170,6 +170,76 @@ int ctl_cluster_leave(struct ctl *c, struct err *e)
     return rc;
 }
 
+/* --- void --- */
+
+/* mirrord itself looks at the bucket. Returns only when that fails. */
+static int void_without_daemon(const struct ctl *c, const char *digest, struct err *e)
+{
+    char program[] = "mirrord", entry[] = "--void-entry", file[] = "-c", json[] = "--json",
+         with[] = "--digest";
+    char *argv[9] = {program, entry, (char *)(uintptr_t)c->arg[0], file,
+                     (char *)(uintptr_t)c->config};
+    size_t n = 5;
+
+    if (digest != NULL) {
+        argv[n++] = with;
+        argv[n++] = (char *)(uintptr_t)digest;
+    }
+    if (c->json) {
+        argv[n++] = json;
+    }
+    return run_mirrord(argv, e);
+}
+
+static void say_void(const struct ctl *c, const json_t *ok)
+{
+    uint64_t entry = get_u64(ok, "entry");
+
+    if (get_bool(ok, "declared")) {
+        say(c, "entry %" PRIu64 " is void: restart the mirrors that have stopped\n", entry);
+        return;
+    }
+    say(c, "entry %" PRIu64 " is damaged: %" PRIu64 " bytes with SHA-256 %s%s\n", entry,
+        get_u64(ok, "bytes"), get_str(ok, "sha256"),
+        get_bool(ok, "followed")
+            ? "; there is a next entry, so a mirror has applied this one: if that mirror is not "
+              "lost, start it, and let it write a checkpoint"
+            : "");
+    say(c,
+        "What it had is lost if it is declared void, also what a client was told. Only if no "
+        "mirror that goes on has applied it (ENTRIES of `mirrorctl cluster nodes`):\n"
+        "  mirrorctl cluster void %" PRIu64 " --digest %s\n",
+        entry, get_str(ok, "sha256"));
+}
+
+int ctl_cluster_void(struct ctl *c, struct err *e)
+{
+    const char *digest = option_text(c, "--digest");
+    json_t *req, *ok = NULL;
+    uint64_t entry;
+    int rc;
+
+    if (!slice_u64(slice_str(c->arg[0]), &entry) || entry == 0) {
+        return err_set(e, E_USAGE, "\"%s\" is no number of an entry", c->arg[0]);
+    }
+    req = request("cluster.void");
+    json_object_set_new(req, "entry", json_integer((json_int_t)entry));
+    if (digest != NULL) {
+        json_object_set_new(req, "sha256", json_string(digest));
+    }
+    rc = ask(c, req, NULL, NULL, NULL, &ok, e);
+    if (rc == E_NETWORK) {
+        return void_without_daemon(c, digest, e);
+    }
+    if (rc == 0 && c->json) {
+        print_json(ok);
+    } else if (rc == 0) {
+        say_void(c, ok);
+    }
+    json_decref(ok);
+    return rc;
+}
+
 /* --- check --- */
 
 struct steps {

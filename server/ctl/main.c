@@ -64,7 +64,8 @@ static const struct verb_option {
     {"--open", FLAG, "show private and gated repositories to every client that may read the repo"},
     {"--no-pin", FLAG, "do not pin the files: they may be evicted like files from an origin"},
     {"--digest", TEXT,
-     "the SHA-256 of MANIFEST.json that export printed; any other bundle is refused"},
+     "the SHA-256 of MANIFEST.json that export printed: any other bundle is refused; or of\n"
+     "the damaged entry: it is declared void"},
     {"--interval", TEXT, "the time between two updates (default 1s)"},
 };
 

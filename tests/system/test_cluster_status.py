@@ -1,4 +1,5 @@
 """What a mirror of a cluster says about it: mirrorctl cluster, troubles, status.json, metrics. And the checks of the bucket."""
+import hashlib
 import json
 import subprocess
 
@@ -280,3 +281,92 @@ def test_the_file_decides_when_it_is_given(conf, bucket, mirrord):
 def test_a_check_without_any_daemon(conf, tmp_path):
     done = run("mirrorctl", "--socket", tmp_path / "none", "cluster", "check")
     assert "no daemon is running at" in done.stdout and done.returncode in (69, 74, 78, 66), done  # there is no /etc/mirrord/mirrord.conf here
+
+
+# --- a damaged entry ---
+
+def next_entry(bucket):
+    [*_, (last, _)] = bucket.under("log/")
+    return last[:-20] + f"{int(last[-20:]) + 1:020}", int(last[-20:]) + 1
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_an_entry_that_is_declared_void(node, bucket, daemon):
+    """In two steps: what is lost is seen first. Without a daemon, too, as none starts."""
+    m, other = node(), node()
+    token = m.token("ci", "publish:models/*")
+    assert changes(m, token, "one") == 201
+    until(lambda: status(other)["entries"] == status(m)["entries"])
+    key, number = next_entry(bucket)
+    bucket.objects[key] = (b"no entry", 0)
+    until(lambda: status(m)["state"] == status(other)["state"] == "stopped")
+    if not daemon:
+        m.stop()
+    def void(*more): return run("mirrorctl", "--socket", m.socket, *(() if daemon else ("-c", m.conf)), "cluster", "void", *more)
+    looked = void(number)
+    digest = hashlib.sha256(b"no entry").hexdigest()
+    assert looked.returncode == 0 and f"entry {number} is damaged: 8 bytes with SHA-256 {digest}" in looked.stdout, looked
+    assert void(number, "--digest", "0" * 64).returncode == 75 and not bucket.under("void/")
+    assert void(number - 1).returncode == 73 and void(number + 1).returncode == 66  # sound; none
+    assert json.loads(void(number, "--json").stdout)["sha256"] == digest
+    done = void(number, "--digest", digest)
+    assert done.returncode == 0 and f"entry {number} is void" in done.stdout, done
+    for x in (m, other):
+        x.stop()
+        x.start()
+    assert status(m)["state"] == status(other)["state"] == "up" and changes(m, token, "two") == 201
+    until(lambda: other.get("/models/me/set/two").body == b"two")
+    assert void(number, "--digest", digest).returncode == 73
+    late = node()
+    assert late.get("/models/me/set/one").body == b"one" and late.get("/models/me/set/two").body == b"two"
+
+
+def test_an_entry_that_a_mirror_has(node, bucket):
+    """It must not be declared void: that mirror would have other rows than the others."""
+    m = node()
+    token = m.token("ci", "publish:models/*")
+    assert changes(m, token, "one") == 201
+    [*_, (last, _)] = bucket.under("log/")
+    bucket.objects[last] = (b"no entry", 0)
+    done = m.ctl("cluster", "void", str(int(last[-20:])), "--digest", hashlib.sha256(b"no entry").hexdigest(), check=False)
+    assert done.returncode == 73 and "has applied entry" in done.stderr and not bucket.under("void/"), done
+
+
+# --- a rolling upgrade ---
+
+def sealed(head):
+    """Of a later version: the checksum comes last in every one."""
+    return head + hashlib.sha256(head).digest()
+
+
+@pytest.mark.parametrize("later", ["entry", "table"])
+def test_an_entry_of_a_later_version(node, bucket, later):
+    """A mirror that does not know the format stops applying. It never passes over such an entry, and it serves what it has."""
+    m = node()
+    token = m.token("ci", "publish:models/*")
+    assert changes(m, token, "one") == 201
+    [*_, (_, last)] = bucket.under("log/")
+    key, number = next_entry(bucket)
+    step = bytes([1, 250]) + (1).to_bytes(2, "big") + b"k" + (1).to_bytes(4, "big") + b"v"
+    batch = (1).to_bytes(4, "big") + len(step).to_bytes(4, "big") + step
+    head = (b"mrdlog02" if later == "entry" else b"mrdlog01") + number.to_bytes(8, "big") + last[-32:] + bytes(16) + bytes(8) + (1).to_bytes(8, "big")
+    bucket.objects[key] = (sealed(head + batch), 0)
+    until(lambda: status(m)["state"] == "stopped")
+    entries = status(m)["entries"]
+    assert "upgrade" in status(m)["why"] or "later" in status(m)["why"], status(m)
+    assert changes(m, token, "two") == 503 or changes(m, token, "two") == 500
+    assert m.get("/models/me/set/one").body == b"one" and status(m)["entries"] == entries
+    assert m.ctl("cluster", "void", str(number), check=False).returncode in (69, 73)  # it is not damaged
+    assert next_entry(bucket) == (key[:-20] + f"{number + 1:020}", number + 1)  # and wrote nothing after it
+
+
+def test_a_bucket_of_a_later_version(mirrord, bucket, tmp_path):
+    bucket.objects["prod/cluster.json"] = (b'{"cluster": "1", "format": 2}', 0)
+    done = run("mirrord", "-c", config_of(bucket, tmp_path))
+    assert done.returncode == 69 and "has format 2, which this version does not know; upgrade" in done.stderr, done
+
+
+def config_of(bucket, folder):
+    path = folder / "later.conf"
+    path.write_text(f'state_dir = "{folder}/state"\nlisten "127.0.0.1:0" {{ }}\n{REPO}\n{section(bucket, folder)}\n')
+    return path

@@ -12,6 +12,7 @@
 #include "server/cluster/checkpoint.h"
 #include "server/cluster/retry.h"
 #include "server/store/batch.h"
+#include "server/store/set64.h"
 
 /* In TABLE_META. The position in the log: sequence (8), the entry's own digest (32). */
 #define POSITION_KEY SLICE("cluster position")
@@ -412,51 +413,72 @@ static bool is_precondition(const struct batch_step *st)
     return st->op == OP_REQUIRE_ABSENT || st->op == OP_REQUIRE_VALUE;
 }
 
-static bool changes_row(const struct batch *b, const struct batch_step *of)
+/* The rows that a group changes, by their hashes: two rows of one hash only make a batch wait that
+ * need not. */
+struct changed_rows {
+    struct set64 hashes;
+    size_t batches; /* of the group, in there */
+};
+
+static uint64_t hash_of_row(const struct batch_step *st)
+{
+    return slice_hash(st->key) + (uint64_t)st->table * 0x9e3779b97f4a7c15u;
+}
+
+static void add_changed(struct changed_rows *x, const struct batch *b)
 {
     struct batch_step st;
 
     for (size_t at = 0; batch_next(b, &at, &st);) {
-        if (!is_precondition(&st) && st.table == of->table && slice_eq(st.key, of->key)) {
-            return true;
+        if (!is_precondition(&st)) {
+            (void)set64_add(&x->hashes, hash_of_row(&st));
         }
     }
-    return false;
 }
 
 /* Does it require a row that a batch of the group changes? All preconditions of an entry are about
  * the rows before that entry. */
-static bool depends_on_group(struct cluster_sequencer *q, const struct batch *b)
+static bool depends_on_group(struct cluster_sequencer *q, struct changed_rows *x,
+                             const struct batch *b)
 {
     struct batch_step st;
+    bool depends = false;
 
-    for (size_t at = 0; batch_next(b, &at, &st);) {
-        for (size_t i = 0; is_precondition(&st) && i < q->grouped; i++) {
-            if (changes_row(q->group[i]->batch, &st)) {
-                return true;
-            }
-        }
+    for (; x->batches < q->grouped; x->batches++) {
+        add_changed(x, q->group[x->batches]->batch);
     }
-    return false;
+    for (size_t at = 0; !depends && batch_next(b, &at, &st);) {
+        depends = is_precondition(&st) && set64_has(&x->hashes, hash_of_row(&st));
+    }
+    return depends;
+}
+
+/* Under the lock. May the batch be in the same entry as those of the group? */
+static bool fits_group(struct cluster_sequencer *q, struct changed_rows *x, const struct pending *p,
+                       size_t bytes, size_t encoded)
+{
+    return q->grouped == 0 ||
+           (bytes <= GROUP_BYTES_MAX && encoded <= STEPS_BYTES_MAX && p->check == NULL &&
+            q->group[0]->check == NULL && !depends_on_group(q, x, p->batch));
 }
 
 /* Under the lock. */
 static void take_group(struct cluster_sequencer *q)
 {
+    struct changed_rows changed = {0};
     size_t bytes = 0, encoded = 0;
 
     while (q->grouped < LOG_ENTRY_BATCHES_MAX && !list_empty(&q->queue)) {
         struct pending *p = LIST_ITEM(q->queue.next, struct pending, node);
         bytes += batch_bytes(p->batch);
         encoded += BATCH_HEAD_BYTES + p->steps.n;
-        if (q->grouped != 0 &&
-            (bytes > GROUP_BYTES_MAX || encoded > STEPS_BYTES_MAX || p->check != NULL ||
-             q->group[0]->check != NULL || depends_on_group(q, p->batch))) {
-            return;
+        if (!fits_group(q, &changed, p, bytes, encoded)) {
+            break;
         }
         q->group[q->grouped++] = pop(q, &q->queue);
         q->committing++;
     }
+    set64_free(&changed.hashes);
 }
 
 static void free_group(struct cluster_sequencer *q)

@@ -4,8 +4,10 @@
  *   add      an item of less than 1 MiB goes into the open pack, and a full pack is uploaded. A
  *            larger item is uploaded as an object of its own, in parts if it has more than 64 MiB.
  *            An item that has a place, or that the open index has, is skipped.
- *   finish   waits until every object is there, then writes the index. It comes last, so all that
- *            an index names is in the bucket.
+ *   finish   waits until every object but the last pack is there, then writes that pack and the
+ *            index at the same time, and waits for both. So all that a reported index names is in
+ *            the bucket. An index that was not reported, because the process ended or the pack
+ *            failed, may lack its last pack.
  *
  * An object counts as uploaded when the bucket has acknowledged it under its true SHA-256. If the
  * bucket does not check bodies (probe.h), each object is also read back. An item is checked against

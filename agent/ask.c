@@ -9,6 +9,7 @@
 
 enum {
     IDLE_BYTES_PER_S = 1024,
+    CONNECT_MS = 3000, /* when there is another mirror */
     HOPS_MAX = 5,
     FIELDS_MAX = 8,
     URL_ROOM = 64 << 10,
@@ -201,14 +202,16 @@ struct xfer_params ask_xfer_params(const struct agent *a, enum xfer_method metho
     for (size_t i = 0; i < nfields; i++) {
         lines[n++] = fields[i];
     }
-    return (struct xfer_params){.method = method,
-                                .url = url,
-                                .fields = lines,
-                                .nfields = n,
-                                .ca_file = a->ca_file,
-                                .no_issuer = AGENT_NO_ISSUER,
-                                .idle_timeout_s = a->idle_timeout_s,
-                                .idle_bytes_per_s = IDLE_BYTES_PER_S};
+    return (struct xfer_params){
+        .method = method,
+        .url = url,
+        .fields = lines,
+        .nfields = n,
+        .ca_file = a->ca_file,
+        .no_issuer = AGENT_NO_ISSUER,
+        .connect_timeout_ms = a->mirrors != NULL && mirrors_count(a->mirrors) > 1 ? CONNECT_MS : 0,
+        .idle_timeout_s = a->idle_timeout_s,
+        .idle_bytes_per_s = IDLE_BYTES_PER_S};
 }
 
 static void ask_free(struct ask *q)

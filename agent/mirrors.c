@@ -7,13 +7,20 @@
 #include "common/base/log.h"
 #include "common/codec/url.h"
 
-enum { REST_MS = 5000, REST_DOUBLINGS = 4, REST_MAX_MS = 60000, NAME_ROOM = 8 << 10 };
+enum {
+    REST_MS = 5000,
+    REST_DOUBLINGS = 4,
+    REST_MAX_MS = 60000,
+    PROBE_MS = 10000, /* for one request to find out whether it is back */
+    NAME_ROOM = 8 << 10,
+};
 
 struct mirror {
     struct slice url;
     struct url parts;
     struct digest name; /* of the URL, with its host in lower case */
     unsigned failures;  /* in a row */
+    bool probed;        /* it has rested, and one request was sent to it since */
     uint64_t rests_until_ms;
 };
 
@@ -215,7 +222,17 @@ static uint64_t hash_weight(const struct mirror *x, const struct digest *key)
     return le_get(d.b, 8);
 }
 
-unsigned mirrors_choose(const struct mirrors *m, const struct digest *key, uint64_t tried,
+bool mirrors_any_fresh(const struct mirrors *m, uint64_t now_ms)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < m->n; i++) {
+        any = any || m->at[i].rests_until_ms <= now_ms;
+    }
+    return any;
+}
+
+unsigned mirrors_choose(struct mirrors *m, const struct digest *key, uint64_t tried,
                         enum mirrors_which which, uint64_t now_ms)
 {
     unsigned best = MIRROR_NONE;
@@ -240,6 +257,10 @@ unsigned mirrors_choose(const struct mirrors *m, const struct digest *key, uint6
             best_rest_ms = rest_ms;
         }
     }
+    if (best != MIRROR_NONE && best_rest_ms == 0 && m->at[best].failures > 0) {
+        m->at[best].probed = true;
+        m->at[best].rests_until_ms = now_ms + PROBE_MS;
+    }
     return best;
 }
 
@@ -249,10 +270,11 @@ static void rest(struct mirrors *m, unsigned i, uint64_t ms, uint64_t now_ms)
 {
     struct mirror *x = &m->at[i];
 
-    if (m->n > 1 && now_ms + ms > x->rests_until_ms) {
+    if (m->n > 1 && (x->probed || now_ms + ms > x->rests_until_ms)) {
         x->rests_until_ms = now_ms + ms;
         log_debug("mirrors.rest", "mirror=" SLICE_FMT " ms=%" PRIu64, SLICE_ARG(x->url), ms);
     }
+    x->probed = false;
 }
 
 void mirrors_failed(struct mirrors *m, unsigned i, uint64_t now_ms)
@@ -260,7 +282,7 @@ void mirrors_failed(struct mirrors *m, unsigned i, uint64_t now_ms)
     struct mirror *x = &m->at[i];
 
     CHECK(i < m->n);
-    if (now_ms < x->rests_until_ms) {
+    if (now_ms < x->rests_until_ms && !x->probed) {
         return; /* one outage, and many connections that it hits */
     }
     rest(m, i, min_u64(REST_MAX_MS, (uint64_t)REST_MS << x->failures), now_ms);
@@ -269,16 +291,27 @@ void mirrors_failed(struct mirrors *m, unsigned i, uint64_t now_ms)
 
 void mirrors_lied(struct mirrors *m, unsigned i, uint64_t now_ms)
 {
+    struct mirror *x = &m->at[i];
+
     CHECK(i < m->n);
-    if (m->n > 1 && now_ms >= m->at[i].rests_until_ms) {
+    if (m->n > 1 && now_ms >= x->rests_until_ms) {
         log_warn("mirrors.lied", "mirror=" SLICE_FMT " its data was damaged; others are asked",
-                 SLICE_ARG(m->at[i].url));
+                 SLICE_ARG(x->url));
     }
+    x->failures += x->failures == 0;
     rest(m, i, REST_MAX_MS, now_ms);
 }
 
 void mirrors_worked(struct mirrors *m, unsigned i)
 {
+    struct mirror *x = &m->at[i];
+
     CHECK(i < m->n);
-    m->at[i].failures = 0;
+    if (x->probed) {
+        x->rests_until_ms = 0;
+    }
+    if (x->rests_until_ms == 0) {
+        x->failures = 0;
+    }
+    x->probed = false;
 }

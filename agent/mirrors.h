@@ -5,7 +5,8 @@
  * path) over the URLs of the list. So the nodes of a cluster ask the same mirror for the same file,
  * and another file of another mirror, however each of them has ordered its list. A mirror that
  * failed rests for 5 s, then 10, up to 60, and one that sent wrong bytes for 60 s: it is asked only
- * after those that do not rest.
+ * after those that do not rest. After that one request probes it, while the others do as if it
+ * still rested.
  *
  * The agent writes all URLs below the first mirror of the list. mirrors_at() gives the URL of the
  * same thing at another one, mirrors_plain() turns that back.
@@ -51,13 +52,16 @@ enum mirrors_which {
     MIRRORS_ALL,   /* those that rest come last, the one whose rest ends first before the others */
     MIRRORS_FRESH, /* only those that do not rest */
 };
-/* The next mirror for a key. tried: a bit for each one that was asked already. MIRROR_NONE: no
- * other comes into question. */
-unsigned mirrors_choose(const struct mirrors *m, const struct digest *key, uint64_t tried,
+/* Is there one that does not rest? */
+bool mirrors_any_fresh(const struct mirrors *m, uint64_t now_ms);
+/* The next mirror for a key, which is then asked. tried: a bit for each one that was asked already.
+ * MIRROR_NONE: no other comes into question. */
+unsigned mirrors_choose(struct mirrors *m, const struct digest *key, uint64_t tried,
                         enum mirrors_which which, uint64_t now_ms);
 
 void mirrors_failed(struct mirrors *m, unsigned i, uint64_t now_ms);
 void mirrors_lied(struct mirrors *m, unsigned i, uint64_t now_ms); /* it sent wrong bytes */
-void mirrors_worked(struct mirrors *m, unsigned i); /* its next failure is the first again */
+/* If it is not resting, its next failure is the first again. */
+void mirrors_worked(struct mirrors *m, unsigned i);
 
 #endif

@@ -984,6 +984,7 @@ static int publish_somewhere(struct publisher *p, const char *if_match, struct p
             begin_at(p, next);
             rc = publish_all(p, if_match, out);
             if (!is_mirrors_own(rc)) {
+                mirrors_worked(m, p->mirror);
                 return rc;
             }
             if (may_pass(rc)) {

@@ -604,11 +604,9 @@ static void give_up(struct batch *s, const char *why, bool usual)
 /* Has a mirror that does not rest the files as well? */
 static bool other_mirror_helps(struct batch *s)
 {
-    static const struct digest any;
     const struct mirrors *m = s->loop->agent->mirrors;
 
-    return mirrors_count(m) > 1 &&
-           mirrors_choose(m, &any, 0, MIRRORS_FRESH, clock_now_ms()) != MIRROR_NONE;
+    return mirrors_count(m) > 1 && mirrors_any_fresh(m, clock_now_ms());
 }
 
 static void try_later(struct batch *s, const struct blob_batch *b)

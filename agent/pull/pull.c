@@ -556,7 +556,7 @@ static bool other_mirror_helps(struct pull *p, uint64_t sent_by)
 
     if (sent_by != 0 && (sent_by & (sent_by - 1)) == 0) {
         mirrors_lied(m, (unsigned)__builtin_ctzll(sent_by), now_ms);
-        return mirrors_choose(m, &p->object.key, sent_by, MIRRORS_FRESH, now_ms) != MIRROR_NONE;
+        return mirrors_count(m) > 1 && mirrors_any_fresh(m, now_ms);
     }
     return sent_by != 0; /* it is not known which one it was */
 }

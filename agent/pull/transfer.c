@@ -269,6 +269,9 @@ static void block_written(struct job *j)
     parts_mark(t->parts, index, rc == 0 ? PART_DONE : PART_MISSING);
     if (rc == 0) {
         part_is_there(t, index, n);
+        if (is_one(mirrors)) {
+            mirrors_worked(t->loop->agent->mirrors, (unsigned)__builtin_ctzll(mirrors));
+        }
         t->confirmed = t->confirmed || checked;
         what = TRANSFER_WRITTEN;
     } else if (!t->stopped && rc == E_CORRUPT && from == NULL) {

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from harness.bucket import Bucket
-from harness.mirrord import free_port, until
+from harness.mirrord import SLOW, free_port, until
 from harness.way import Way
 from system.test_agent import Agent
 
@@ -143,6 +143,38 @@ def test_one_is_stopped(site):
     finally:
         site.nodes[first].child.send_signal(signal.SIGCONT)
     assert (out / "big.bin").read_bytes() == BIG and site.bytes() < len(BIG) + 8 * CHUNK
+
+
+def test_nodes_that_are_killed_again_and_again(site):
+    """Several agents at once, and whichever mirror sends the byte with which another 5 MiB are full is killed and started again: no pull fails."""
+    lock, passed, kills, threads = threading.Lock(), [0], [0], []
+
+    def again(m):
+        m.kill()
+        m.start()
+
+    def midway(m):
+        def told(_target, n):
+            with lock:
+                before, passed[0] = passed[0], passed[0] + n
+                if before // (5 << 20) == passed[0] // (5 << 20) or any(t.is_alive() for t in threads):
+                    return
+                kills[0] += 1
+                threads.append(threading.Thread(target=again, args=(m,)))
+                threads[-1].start()
+        return told
+    for m, w in zip(site.nodes, site.ways):
+        w.midway = midway(m)
+    outs = [site.folder / f"again{i}" for i in range(4)]
+    agents = [site.agent.start("pull", "models/me/gpt/", "--to", out, "--tries", 10, TRAINAGENT_SHELF=f"{out}.shelf") for out in outs]
+    for a, out in zip(agents, outs):
+        said = a.communicate(timeout=300 * SLOW)
+        assert a.returncode == 0, said
+        assert all_there(site, out)
+    for t in threads:
+        t.join()
+    files = sum(map(len, site.published.values()))
+    assert kills[0] > 0 and site.bytes() <= len(outs) * (files + 500_000) + kills[0] * len(outs) * 8 * CHUNK
 
 
 def test_all_are_away(site):

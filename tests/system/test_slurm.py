@@ -77,6 +77,18 @@ def test_a_job_finds_what_its_comment_names(node, mirror):
     assert node.left() == []
 
 
+def test_a_node_with_a_list_of_mirrors(node, mirror):
+    """The job's files come from the one that is there; trainagent gets the list, and clients that take one address get one of it."""
+    node.mirror = None
+    node.write(f'mirror = {{"{mirror.url}", "http://127.0.0.1:1/"}}')
+    assert node.prolog("mirror=data/a/one.bin,data/b/") == ""
+    got, said = node.task()
+    assert said == "" and node.staged() == ["data/a/one.bin", "data/b/one.bin"]
+    assert got["TRAINAGENT_MIRROR"] == f"{mirror.url},http://127.0.0.1:1"
+    one = got["HF_ENDPOINT"].removesuffix("/hf")
+    assert one in (mirror.url, "http://127.0.0.1:1") and got["PIP_INDEX_URL"] == f"{one}/pypi/simple/"
+
+
 def test_what_a_user_has_set_stays(node):
     node.prolog("mirror=data/two.txt")
     got, _ = node.task(HF_ENDPOINT="http://mine.example", PIP_INDEX_URL="http://mine.example/simple/", MIRROR_STAGED="/of/another/job")

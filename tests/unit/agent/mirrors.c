@@ -133,6 +133,39 @@ static void test_rest(void **state)
     mirrors_close(&m);
 }
 
+/* A mirror that has rested gets one request, and no other before that one has ended. */
+static void test_probe(void **state)
+{
+    struct mirrors *m = open_list("http://a,http://b");
+    struct digest key;
+    unsigned first, other;
+
+    (void)state;
+    key_of(1, &key);
+    first = mirrors_choose(m, &key, 0, MIRRORS_ALL, 0);
+    other = 1 - first;
+    mirrors_failed(m, first, 1000);
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 6000), first);
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 6001), other);
+    assert_true(mirrors_any_fresh(m, 6001));
+    mirrors_worked(m, first);
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 6002), first);
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 6002), first);
+
+    mirrors_failed(m, first, 7000);
+    mirrors_worked(m, first); /* a request from before: it rests all the same */
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 7001), other);
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 12000), first);
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 21999), other);
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 22000), first); /* that one got lost */
+    mirrors_failed(m, first, 23000);
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 32999), other);
+    mirrors_failed(m, other, 33000);
+    assert_int_equal(mirrors_choose(m, &key, 0, MIRRORS_ALL, 33000), first);
+    assert_false(mirrors_any_fresh(m, 33000));
+    mirrors_close(&m);
+}
+
 /* It is asked whatever became of it, as without a list. */
 static void test_a_single_one_never_rests(void **state)
 {
@@ -151,11 +184,9 @@ static void test_a_single_one_never_rests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_urls),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_rest),
-        cmocka_unit_test(test_a_single_one_never_rests),
+        cmocka_unit_test(test_lists), cmocka_unit_test(test_urls),
+        cmocka_unit_test(test_order), cmocka_unit_test(test_rest),
+        cmocka_unit_test(test_probe), cmocka_unit_test(test_a_single_one_never_rests),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

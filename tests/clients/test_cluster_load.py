@@ -48,6 +48,7 @@ class World:
         self.files = {f"part-{i}.bin": os.urandom((3 << 20) + i) for i in range(6)} | {f"conf/{i}.json": os.urandom(100 * i) for i in range(20)}
         self.wheel = wheel("demo", "1.0", files={"demo_data.bin": os.urandom(4 << 20)})
         self.layers = folder / "img"
+        self.published = {}  # path -> bytes
 
     def place(self):
         """A new folder, which its caller removes: what a client may keep to itself is not there."""
@@ -136,9 +137,43 @@ def trainagent_with_a_list(w, at):
     return trainagent(w, at, ",".join(m.url("") for m in w.mirrors))
 
 
+# --- clients that publish: what they say is done must be there at the end ------------------------------------------------
+
+def hf_upload(w, at):
+    number = next(w.numbers)
+    files = {"large.bin": os.urandom(12 << 20), "small.json": os.urandom(1000)}
+    for name, data in files.items():
+        (at / name).write_bytes(data)
+    code, said = w.run(at, "hf", "upload", f"me/hf{number}", at, ".", "--exclude", "hf/*", HF_HOME=str(w.folder / "hf"), HF_TOKEN=w.token)
+    if code == 0:
+        w.published.update({f"/models/me/hf{number}/{name}": data for name, data in files.items()})
+    return code, said, True
+
+
+def skopeo_push(w, at):
+    name, layer = f"models/me/push{next(w.numbers)}", os.urandom(2 << 20)
+    layout(at / "img", {"a": layer})
+    code, said = w.run(at, "skopeo", "--policy", w.folder / "policy.json", "copy", "-q", "--dest-tls-verify=false", f"--dest-creds=anybody:{w.token}",
+                       f"oci:{at}/img:latest", f"docker://127.0.0.1:{w.port}/{name}:v1")
+    if code == 0:
+        w.published.update({f"/v2/{name}/blobs/sha256:{b.name}": b.read_bytes() for b in (at / "img/blobs/sha256").iterdir()
+                            if not b.read_bytes().startswith(b'{"schemaVersion"')})
+    return code, said, True
+
+
+def twine(w, at):
+    name, data = wheel("other", f"1.{next(w.numbers)}", files={"other_data.bin": os.urandom(500_000)})
+    (at / name).write_bytes(data)
+    code, said = w.run(at, "twine", "upload", "--non-interactive", "--disable-progress-bar", "--repository-url", f"{w.url}/models/legacy/", at / name,
+                       TWINE_USERNAME="__token__", TWINE_PASSWORD=w.token)
+    if code == 0:
+        w.published[f"/models/simple/other/{name}"] = data
+    return code, said, True
+
+
 AGENTS = {"trainagent": trainagent, "trainagent with a list": trainagent_with_a_list}
 CLIENTS = {"pip": pip, "uv": uv, "hf": hf, "hf without Xet": hf_without_xet, "skopeo": skopeo, "curl --retry": curl,
-           "curl --retry of an origin": curl_of_an_origin, **AGENTS}
+           "curl --retry of an origin": curl_of_an_origin, "hf upload": hf_upload, "skopeo push": skopeo_push, "twine": twine, **AGENTS}
 
 
 class Load:
@@ -244,7 +279,8 @@ def world(mirrord, client, tmp_path):
 
 
 def there(name):
-    program = {"hf without Xet": "hf", "curl --retry": "curl", "curl --retry of an origin": "curl", "trainagent with a list": "trainagent"}.get(name, name)
+    program = {"hf without Xet": "hf", "curl --retry": "curl", "curl --retry of an origin": "curl", "hf upload": "hf", "skopeo push": "skopeo",
+               "trainagent with a list": "trainagent"}.get(name, name)
     return shutil.which(program, path=f"{BUILD}:{VENV}/bin:/usr/bin") is not None
 
 
@@ -268,6 +304,6 @@ def test_mirrors_that_are_killed_under_load(world):
     for name in names:  # all comes back by itself
         until(lambda n=name: load.one(n) == "right", limit_s=60)
     for m in world.mirrors:
-        for path, data in load.acknowledged.items():
+        for path, data in [*load.acknowledged.items(), *world.published.items()]:
             until(lambda m=m, path=path, data=data: m.get(path).body == data)
         m.ctl("verify", "--deep")

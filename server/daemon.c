@@ -239,6 +239,11 @@ static int fetch_row(void *arg, struct slice key, struct buf *out, struct err *e
     return relay_fetch_row(arg, key, out, e);
 }
 
+static bool catch_up_with_log(void *arg)
+{
+    return cluster_catch_up(arg);
+}
+
 /* --- opening, in order --- */
 
 static unsigned loops_wanted(const struct conf *c)
@@ -418,15 +423,17 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->content = d->cluster != NULL ? pool_open("content", CONTENT_THREADS, 0) : NULL;
     d->cache = cache_open(d->store, d->disk, &c->cache);
     d->memory = c->http.body_bytes != 0 ? body_memory_open(c->http.body_bytes) : NULL;
-    d->planners =
-        planners_open(&(struct planner_deps){.store = d->store,
-                                             .cache = d->cache,
-                                             .readers = d->readers,
-                                             .memory = d->memory,
-                                             .document_bytes = c->cache.document_bytes,
-                                             .fetch_row = relay != NULL ? fetch_row : NULL,
-                                             .fetch_row_arg = relay},
-                      d->loops);
+    d->planners = planners_open(
+        &(struct planner_deps){.store = d->store,
+                               .cache = d->cache,
+                               .readers = d->readers,
+                               .memory = d->memory,
+                               .document_bytes = c->cache.document_bytes,
+                               .fetch_row = relay != NULL ? fetch_row : NULL,
+                               .fetch_row_arg = relay,
+                               .catch_up = d->cluster != NULL ? catch_up_with_log : NULL,
+                               .catch_up_arg = d->cluster},
+        d->loops);
     d->hub = (struct hub_deps){d->store,    d->cache, d->uploads,  d->loops,
                                d->planners, d->repos, d->lifecycle};
     d->serve = open_serve(d);

@@ -1037,6 +1037,11 @@ bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature
     return c->poker != NULL && poke_is_ours(c->poker, seq, signature);
 }
 
+bool cluster_catch_up(struct cluster *c)
+{
+    return c->joined && sequencer_catch_up(c->sequencer, LEARN_MS);
+}
+
 bool cluster_poke(struct cluster *c, uint64_t seq)
 {
     return sequencer_poke(c->sequencer, seq, POKE_WAIT_MS);

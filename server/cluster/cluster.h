@@ -121,6 +121,9 @@ struct owners *cluster_owners(struct cluster *c);
 MUST_USE bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature);
 /* Waits until the entry is applied, up to 250 ms: blocks. False: not yet. */
 MUST_USE bool cluster_poke(struct cluster *c, uint64_t seq);
+/* A name is not here that another mirror may just have published: reads the log, unless that was
+ * done too often lately. True: look again. Blocks. */
+MUST_USE bool cluster_catch_up(struct cluster *c);
 /* This mirror, then the others, also those that have been silent for up to a day; the number of
  * them. At least one fits into `out`. Does not block. */
 size_t cluster_nodes(struct cluster *c, struct member *out, size_t room);

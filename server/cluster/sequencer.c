@@ -73,6 +73,8 @@ struct cluster_sequencer {
     struct err ban;                /* the same, by sequencer_refuse() */
     bool stopping, poked;
     struct sequencer_status status;
+    uint64_t catch_up_ms;          /* when the last catch_up was due, if they came one by one */
+    bool catch_up_silent;          /* the last one had no answer, and nothing has come since */
     _Atomic uint64_t confirmed_ms; /* as in status */
     /* The thread's own: the group that is being committed, or whose outcome is unknown. */
     struct pending *group[LOG_ENTRY_BATCHES_MAX];
@@ -810,21 +812,20 @@ static void note_result(struct cluster_sequencer *q, uint64_t begun_ms, int rc,
 
     lock_take(&q->lock);
     failed = q->status.why.code != 0;
-    if (q->status.applied != log_applied(q->log)) {
-        q->status.applied = log_applied(q->log);
-        cond_broadcast(&q->progress);
-    }
+    q->status.applied = log_applied(q->log);
     q->status.stopped = log_has_stopped(q->log, &q->status.why);
     q->status.failures = rc == 0 ? 0 : q->status.failures + 1;
     q->status.since_unix_s = rc == 0 ? 0 : failed ? q->status.since_unix_s : clock_unix_s();
     if (rc == 0) {
         q->status.confirmed_ms = begun_ms != 0 ? begun_ms : q->status.confirmed_ms;
         atomic_store(&q->confirmed_ms, q->status.confirmed_ms);
+        q->catch_up_silent = false;
         err_clear(&q->status.why);
     } else if (!q->status.stopped) {
         q->status.why = *why;
         q->status.why.code = rc;
     }
+    cond_broadcast(&q->progress);
     lock_drop(&q->lock);
     if (rc != 0 && !failed) {
         log_warn("cluster.unreachable", "why=\"%s\"", why->text);
@@ -1386,6 +1387,40 @@ bool sequencer_poke(struct cluster_sequencer *q, uint64_t seq, uint64_t wait_ms)
     applied = q->follows && q->status.applied >= seq;
     lock_drop(&q->lock);
     return applied;
+}
+
+/* Under the lock. */
+static bool may_catch_up(struct cluster_sequencer *q)
+{
+    uint64_t now_ms = clock_now_ms();
+
+    if (q->status.failures != 0 || q->status.stopped || q->catch_up_silent ||
+        q->catch_up_ms >= now_ms + 1000) {
+        return false;
+    }
+    q->catch_up_ms = max_u64(q->catch_up_ms, now_ms) + 1000 / SEQUENCER_CATCH_UPS_PER_S;
+    return true;
+}
+
+bool sequencer_catch_up(struct cluster_sequencer *q, uint64_t wait_ms)
+{
+    uint64_t since_ms = clock_boot_ms(), end_ms = clock_now_ms() + wait_ms, now, applied;
+    bool more;
+
+    lock_take(&q->lock);
+    applied = q->status.applied;
+    if (may_catch_up(q)) {
+        q->poked = true;
+        cond_signal(&q->more);
+        while (q->status.confirmed_ms < since_ms && q->status.failures == 0 && !q->stopping &&
+               (now = clock_now_ms()) < end_ms) {
+            cond_wait_ms(&q->progress, &q->lock, end_ms - now);
+        }
+        q->catch_up_silent = q->status.confirmed_ms < since_ms;
+    }
+    more = q->status.applied > applied;
+    lock_drop(&q->lock);
+    return more;
 }
 
 void sequencer_status(struct cluster_sequencer *q, struct sequencer_status *out)

@@ -113,6 +113,11 @@ MUST_USE int sequencer_forget(struct store *s, struct batch *b, struct err *e);
 /* The log has an entry of this number: polls now if it is not applied yet, and waits for it up to
  * wait_ms. False: it is not applied. */
 MUST_USE bool sequencer_poke(struct cluster_sequencer *q, uint64_t seq, uint64_t wait_ms);
+/* Something is not here that another mirror may just have published: reads the log now, and waits
+ * for that up to wait_ms. True: entries were applied meanwhile. Not more often than that a second,
+ * and not while the bucket is away: then it is false at once. Blocks. */
+enum { SEQUENCER_CATCH_UPS_PER_S = 10 };
+MUST_USE bool sequencer_catch_up(struct cluster_sequencer *q, uint64_t wait_ms);
 
 /* Writes a checkpoint of the store's shared rows; *seq: as of which entry. Any thread, also while
  * the sequencer commits. nonce: random. */

@@ -159,6 +159,18 @@ static int row_read(struct known *k)
     return store_commit(k->store, &b, COMMIT_LAZY, &k->why);
 }
 
+static int head_read(struct known *k)
+{
+    struct result *f = &k->result;
+    const struct dependency *n = &f->dependency;
+    int rc = snap_find(k->store, k->repo, n->name, n->version, &f->snap, &k->why);
+
+    if (rc == E_NOTFOUND && k->deps->catch_up != NULL && k->deps->catch_up(k->deps->catch_up_arg)) {
+        rc = snap_find(k->store, k->repo, n->name, n->version, &f->snap, &k->why);
+    }
+    return rc;
+}
+
 /* That there is nothing, or that it has changed, is a result, too. Blocks. */
 static void known_read(struct known *k)
 {
@@ -174,7 +186,7 @@ static void known_read(struct known *k)
         rc = rows_read(k->store, n, &k->bytes, &k->why);
         break;
     case DEPENDENCY_HEAD:
-        rc = snap_find(k->store, k->repo, n->name, n->version, &f->snap, &k->why);
+        rc = head_read(k);
         break;
     case DEPENDENCY_ENTRY:
         rc = entry_read(k->store, f, &k->arena, &k->why);

@@ -38,6 +38,10 @@ struct planner_deps {
      * asked. */
     int (*fetch_row)(void *arg, struct slice key, struct buf *out, struct err *e);
     void *fetch_row_arg;
+    /* A tree, branch or version that is absent here may be there on another mirror: true if
+     * something has come; blocks. NULL: this mirror stands alone. */
+    bool (*catch_up)(void *arg);
+    void *catch_up_arg;
 };
 struct planner;
 struct planners;

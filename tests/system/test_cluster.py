@@ -131,6 +131,25 @@ def test_who_has_written_reads_it_anywhere(node, bucket):
         assert m.put("/models/me/gpt/y", b"no", token=token).status == 401
 
 
+def test_a_tree_that_is_not_here_may_be_new(node, bucket):
+    """A mirror that was not told, because it had just started, say, looks into the log before it says that there is no such tree or version."""
+    a, b = node(poll="60s"), node(poll="60s")
+    token = a.token("ci", "publish:models/*")
+    for i in range(5):
+        assert a.put(f"/models/me/new{i}/x", b"1", token=token).status == 201
+        assert has(b, f"/models/me/new{i}/x", b"1")
+        assert a.put(f"/models/me/new{i}/x", b"2", token=token).status in (200, 201)
+        assert has(b, f"/models/me/new{i}@v2/x", b"2")
+    before, began = bucket.counts["GET", "log"], time.monotonic()
+    got = b.get_all([f"/models/me/none{i}/x" for i in range(300)])
+    assert {status for status, _ in got} == {404}
+    assert bucket.counts["GET", "log"] - before <= 20 + 10 * (time.monotonic() - began)
+    for fault in (Fault("slow", delay=600), Fault("cut")):  # nobody waits for a bucket that does not answer, but the first
+        bucket.faults = [fault]
+        assert {status for status, _ in b.get_all([f"/models/me/none{i}/x" for i in range(50)])} == {404}
+        assert has(b, "/models/me/new0/x", b"2")
+
+
 def test_a_poke_of_a_stranger(node):
     a = node(poll=None)
     for query, headers in (("seq=5", {}), ("seq=5", {"Mirrord-Poke": "0" * 64}), ("seq=x", {}), ("", {})):

@@ -635,6 +635,20 @@ size_t members_all(struct members *m, struct member *out, size_t room)
     return n + 1;
 }
 
+size_t members_recent(struct members *m)
+{
+    uint64_t now_ms = clock_now_ms();
+    size_t n = 0;
+
+    lock_take(&m->lock);
+    for (size_t i = 0; i < m->recent_count; i++) {
+        n += m->recent[i].member.address[0] != '\0' &&
+             m->recent[i].seen_ms + MEMBER_AWAY_MS > now_ms;
+    }
+    lock_drop(&m->lock);
+    return n;
+}
+
 static bool has_digits(const struct member *x, struct slice digits)
 {
     return slice_starts(slice_str(x->node), digits);

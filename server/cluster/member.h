@@ -104,6 +104,8 @@ size_t members_all(struct members *m, struct member *out, size_t room);
 
 const char *member_state_name(enum member_state state);
 enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };
+/* The number of other nodes with an address that were alive within MEMBER_AWAY_MS. */
+size_t members_recent(struct members *m);
 /* The other node whose id begins with these digits, of those that were alive a moment ago. */
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out);
 /* What origins have asked of the other nodes that are alive. */

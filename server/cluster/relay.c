@@ -165,6 +165,11 @@ size_t relay_others(struct relay *r, struct member *out, size_t room)
     return kept;
 }
 
+size_t relay_recent(struct relay *r)
+{
+    return members_recent(r->members);
+}
+
 void relay_count(struct relay *r, const struct relay_stats *more)
 {
     lock_take(&r->lock);

@@ -59,6 +59,8 @@ void relay_failed(struct relay *r, const char *node, uint64_t now_ms);
 
 /* The other mirrors that can be asked now; their number. */
 size_t relay_others(struct relay *r, struct member *out, size_t room);
+/* The number of other mirrors that are there, or may come back. */
+size_t relay_recent(struct relay *r);
 /* What no mirror has had a moment ago (relay_fetch.h). */
 bool relay_is_absent(struct relay *r, struct slice key);
 void relay_note_absent(struct relay *r, struct slice key);

@@ -105,6 +105,7 @@ static int ask_all(struct relay *r, struct slice target, int (*sink)(void *arg, 
     struct member *m = mem_array(MEMBERS_MAX, sizeof *m);
     size_t n = relay_others(r, m, MEMBERS_MAX);
     struct question q = {.sink = sink, .arg = arg, .e = e};
+    size_t answered = 0;
     bool found = false;
 
     for (size_t i = 0; !found && i < n; i++) {
@@ -112,8 +113,12 @@ static int ask_all(struct relay *r, struct slice target, int (*sink)(void *arg, 
         if (q.status == 0) {
             relay_failed(r, m[i].node, clock_now_ms());
         }
+        answered += q.status != 0;
     }
     free(m);
+    if (!found && answered < relay_recent(r)) {
+        return err_set(e, E_AGAIN, "a mirror of the cluster that may have it cannot be reached");
+    }
     return found ? q.rc : err_set(e, E_NOTFOUND, "no other mirror of the cluster has it");
 }
 

@@ -9,7 +9,8 @@
  *
  * owns     nothing
  * threads  any that may block: pool threads
- * errors   E_NOTFOUND: no mirror has it, or none that has it could be reached
+ * errors   E_NOTFOUND: no mirror has it; E_AGAIN: no mirror that could be reached has it, and
+ *          another one may come back
  */
 #ifndef SERVER_CLUSTER_RELAY_FETCH_H
 #define SERVER_CLUSTER_RELAY_FETCH_H

@@ -6,8 +6,8 @@
  *
  * owns     nothing
  * threads  pool threads; blocks until the bytes are here
- * errors   as upload.h; E_NOTFOUND: no mirror has it, or this one stands alone; E_CORRUPT: the
- *          bytes that came are others
+ * errors   as upload.h; E_NOTFOUND: no mirror has it, or this one stands alone; E_AGAIN: a mirror
+ *          that may have it cannot be reached; E_CORRUPT: the bytes that came are others
  */
 #ifndef SERVER_UPLOAD_ELSEWHERE_H
 #define SERVER_UPLOAD_ELSEWHERE_H

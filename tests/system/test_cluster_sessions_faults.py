@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from harness.bucket import Bucket
-from harness.image import Image, errors
+from harness.image import Image, errors, manifest
 from harness.mirrord import until
 from harness.round_robin import Cluster
 from system.test_cluster_sessions import BIG, everywhere, image, open_session
@@ -74,6 +74,23 @@ def test_a_mirror_that_was_restarted_still_has_its_uploads(world):
     assert others[0].put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
     for name in "ab":
         everywhere(world, f"/models/me/gpt/{name}", BIG)
+
+
+def test_a_commit_waits_for_a_mirror_that_may_come_back(world):
+    """What was uploaded is not said to be missing while its mirror is away; then the same commit succeeds."""
+    push = image(world, "img")
+    owner, others = split(world, push.begin().rsplit("/", 1)[1])
+    for data in (b"{}", BIG):
+        push.push_blob(data)
+    owner.kill()
+    data = manifest(b"{}", [BIG])
+    push.m = others[0]
+    got = push.put_manifest("v1", data)
+    assert got.status == 503 and int(got["retry-after"]) > 0, got.body
+    owner.start()
+    until(lambda: push.put_manifest("v1", data).status == 201)
+    for at in range(3):
+        until(lambda at=at: image(world, "img", at).get("manifests/v1").body == data)
 
 
 def test_killed_in_the_middle_of_a_body(world):

@@ -317,6 +317,12 @@ static bool may_pass(int rc)
     return rc == E_NETWORK || rc == E_TIMEOUT || rc == E_AGAIN;
 }
 
+/* Another try at the same mirror, or at another one, may succeed. */
+static bool has_failed(int rc)
+{
+    return may_pass(rc) || rc == E_PROTOCOL; /* a response that broke off in its head */
+}
+
 static bool may_try_again(const struct publisher *p, int rc)
 {
     return may_pass(rc) && !(p->impatient && rc == E_TIMEOUT);
@@ -754,7 +760,7 @@ static int commit(struct publisher *p, const char *if_match, struct publish_resu
                       arena_fmt(&p->arena, SLICE_FMT "/commit%s", SLICE_ARG(p->location),
                                 p->over_head ? "" : "?replace=1"),
                       match, &q);
-    p->unsure = p->unsure || may_pass(rc);
+    p->unsure = p->unsure || has_failed(rc);
     if (rc == 0 || rc == E_CHANGED || rc == E_NOTFOUND) {
         memo_forget(p->memo); /* it is settled, one way or the other */
     }
@@ -959,7 +965,7 @@ static void begin_at(struct publisher *p, unsigned mirror)
  * full. */
 static bool is_mirrors_own(int rc)
 {
-    return may_pass(rc) || rc == E_DENIED || rc == E_NOSPACE;
+    return has_failed(rc) || rc == E_DENIED || rc == E_NOSPACE;
 }
 
 /* Each mirror once, with few tries; then each with all of them. */
@@ -987,7 +993,7 @@ static int publish_somewhere(struct publisher *p, const char *if_match, struct p
                 mirrors_worked(m, p->mirror);
                 return rc;
             }
-            if (may_pass(rc)) {
+            if (has_failed(rc)) {
                 mirrors_failed(m, p->mirror, clock_now_ms());
             }
             if (several) {
@@ -995,7 +1001,7 @@ static int publish_somewhere(struct publisher *p, const char *if_match, struct p
                          SLICE_ARG(mirrors_url(m, p->mirror)), p->why.text);
             }
         }
-        if (!may_pass(rc)) {
+        if (!has_failed(rc)) {
             break;
         }
     }

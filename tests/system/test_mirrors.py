@@ -221,6 +221,32 @@ def test_a_publish_whose_mirror_is_killed(site, at):
 
 
 @pytest.mark.parametrize("site", ["cluster"], indirect=True)
+def test_a_commit_whose_response_is_lost(site):
+    """The next mirror has the tree already: that is what was to be published, also if the root before it was demanded."""
+    site.agent.env["TRAINAGENT_TOKEN_FILE"] = str(site.agent.folder / "token")
+    root = site.publish()["root"]
+    for i in range(3):
+        data = os.urandom(10_000)
+        (site.out / "x.bin").write_bytes(data)
+        cut = []
+
+        def midway(way, cut=cut):
+            def told(target, _n):
+                if "/commit" not in target or (cut and way is not cut[0]):
+                    return None
+                cut.append(way)  # the first mirror, as often as it is asked
+                return "cut"
+            return told
+        for w in site.ways:
+            w.midway = midway(w)
+        said = json.loads(site.agent("publish", site.out, "models/me/gpt", "--json", "--if-match", root))
+        assert cut and said["root"] != root
+        root = said["root"]
+        for m in site.nodes:
+            until(lambda m=m, data=data: m.get("/models/me/gpt/x.bin").body == data)
+
+
+@pytest.mark.parametrize("site", ["cluster"], indirect=True)
 def test_who_has_published_pulls_it_anywhere(site):
     """Also from a mirror that has not heard of it yet."""
     site.agent.env["TRAINAGENT_TOKEN_FILE"] = str(site.agent.folder / "token")

@@ -786,6 +786,7 @@ static struct members *open_members(struct cluster *c)
              c->set.address != NULL ? c->set.address : "");
     snprintf(set.self.version, sizeof set.self.version, "%s", MIRROR_VERSION);
     set.self.weight = c->set.weight;
+    set.beat_ms = c->set.heartbeat_ms;
     return members_open(&set);
 }
 

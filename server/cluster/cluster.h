@@ -54,6 +54,7 @@ struct cluster_settings {
     const char *hints;   /* as in struct hints_settings; NULL: none */
     const char *hints_authorization;
     uint32_t poll_ms;
+    uint32_t heartbeat_ms;
     uint32_t stale_after_ms;
     uint32_t checkpoint_entries;
     uint32_t check_ms;  /* 0: only at the start */

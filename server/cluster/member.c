@@ -315,6 +315,11 @@ static void note_heard(struct members *m, const char *node, uint64_t unix_s)
     lock_drop(&m->lock);
 }
 
+static uint64_t dead_s(const struct members *m)
+{
+    return max_u64(m->set.beat_ms * MEMBER_DEAD_BEATS / 1000, MEMBER_DEAD_MIN_S);
+}
+
 static int on_listed_node(void *arg, const struct bucket_key *k)
 {
     struct roll *r = arg;
@@ -331,7 +336,7 @@ static int on_listed_node(void *arg, const struct bucket_key *k)
         struct member *x = &r->seen[r->count++];
         *x = (struct member){.written_unix_s = k->modified_unix_s};
         x->silent_s = r->now_unix_s - min_u64(r->now_unix_s, k->modified_unix_s);
-        x->alive = x->silent_s <= MEMBER_DEAD_S;
+        x->alive = x->silent_s <= dead_s(r->m);
         snprintf(x->node, sizeof x->node, "%s", node);
     }
     return 0;

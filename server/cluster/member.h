@@ -9,7 +9,8 @@
  *   joining ──> ready <──> leaving ──> left (the object is removed)
  *                 ^______________________/
  *
- * A node is alive while the bucket's own clock says that its object is younger than MEMBER_DEAD_S.
+ * A node is alive while the bucket's own clock says that its object is younger than
+ * MEMBER_DEAD_BEATS beats.
  * The clocks of nodes do not count. The list may lag: it serves to find nodes, and nothing that
  * must be right depends on it.
  *
@@ -31,8 +32,9 @@
 
 enum {
     MEMBER_BEAT_MS = 5000,
-    MEMBER_DEAD_S = 20,
     MEMBER_GONE_S = 60,
+    MEMBER_DEAD_BEATS = 4,
+    MEMBER_DEAD_MIN_S = 3, /* the bucket's clock has whole seconds */
     MEMBER_ID_ROOM = 33, /* hex */
     MEMBER_ADDRESS_ROOM = 128,
     MEMBER_WEIGHT_MAX = 1000,

@@ -103,7 +103,7 @@ def empty_tables():
     return folder
 
 
-CLUSTERED = os.environ.get("MIRROR_CLUSTER") == "1"  # every mirror of a test is the one node of a cluster of its own
+CLUSTERED = os.environ.get("MIRROR_CLUSTER", "") != ""  # every mirror of a test is the one node of a cluster of its own
 _clusters = {}
 
 

@@ -12,9 +12,6 @@ MIB = 1 << 20
 FILES = 'repo "data" {{ protocol = "generic" origin = "{}/" rule \'^/keep/\' {{ class = immutable }} }}'
 
 
-pytestmark = pytest.mark.xdist_group("owners")  # mirrors need ten seconds to know of each other: once for all
-
-
 @pytest.fixture(scope="module")
 def bucket():
     with Bucket() as b:
@@ -33,7 +30,7 @@ def start(shared_mirrord, bucket, shared_origin, tmp_path_factory):
         port = free_port()
         return shared_mirrord(f'''{FILES.format(shared_origin.url)} {conf}
             listen "127.0.0.1:{port}" {{ }}
-            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms"
+            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms" heartbeat = "200ms"
                                       secret = "file:{secret}" address = "http://127.0.0.1:{port}" {more} }}''', **kw)
     return one
 

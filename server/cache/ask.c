@@ -188,12 +188,13 @@ static bool answers(const struct object *o, const struct lookup *w, uint64_t now
     case FRESH:
         *state = CACHE_HIT;
         return true;
-    case STALE_OK:
+    case STALE_OK: /* a neighbor that revalidates must not get what is as old as its own */
         *state = CACHE_UPDATING;
-        return true;
+        return w->asker == CLIENT_ASKS || (w->asker == NEIGHBOR_ASKS && !w->background);
     case STALE:
         *state = CACHE_STALE;
-        return w->in_trouble && !o->must_ask && freshness_allows_stale_on_error(o, w, now);
+        return w->asker == CLIENT_ASKS && w->in_trouble && !o->must_ask &&
+               freshness_allows_stale_on_error(o, w, now);
     }
     return false;
 }

@@ -15,7 +15,8 @@
  *                  field is not the origin's: the next neighbor is asked
  *   Mirrord-Etag   the ETag that clients get, so that all mirrors send the same one
  *   Mirrord-Url    where the bytes came from, after redirects
- *   Mirrord-Why    the reason why the origin has given no response
+ *   Mirrord-Why    the reason why the origin has given no response: timeout, busy or network, then a
+ *                  sentence
  *
  * A mirror that is asked this way never asks a parent. It answers from what it has, or joins or
  * starts a request to the origin. It does not let such a request wait for a fetch that itself waits
@@ -39,6 +40,9 @@ enum { NEIGHBORS_MAX = 2, NEIGHBOR_TEXT_MAX = 16 << 10, NEIGHBOR_SIGNATURE_ROOM 
 #define NEIGHBOR_ETAG_FIELD      "mirrord-etag"
 #define NEIGHBOR_URL_FIELD       "mirrord-url"
 #define NEIGHBOR_WHY_FIELD       "mirrord-why"
+#define NEIGHBOR_WHY_TIMEOUT     "timeout"
+#define NEIGHBOR_WHY_BUSY        "busy"
+#define NEIGHBOR_WHY_NETWORK     "network"
 
 struct neighbor {
     struct origin *origin; /* held */

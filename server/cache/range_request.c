@@ -367,10 +367,25 @@ static bool hear_neighbor(struct range_request *fl, const struct origin_head *h,
     }
     *out = *h;
     out->url = url.p != NULL ? url : f->lookup.url;
-    out->why = origin_head_field(h, NEIGHBOR_WHY_FIELD);
     if (f->state == FETCH_ASKING && etag_is_strong(slice_trim(etag))) {
         f->owner_etag = arena_copy(&f->arena, slice_trim(etag));
     }
+    return true;
+}
+
+/* The origin has given the neighbor no response: as if it had given us none. */
+static bool fails_with_neighbor(struct range_request *fl, const struct origin_head *h)
+{
+    struct slice why = origin_head_field(h, NEIGHBOR_WHY_FIELD), kind = slice_cut(&why, ' ');
+
+    if (fl->fetch->state != FETCH_ASKING || h->status < 500 || why.n == 0) {
+        return false;
+    }
+    fl->rc = err_set(&fl->why,
+                     slice_eqs(kind, NEIGHBOR_WHY_TIMEOUT) ? E_TIMEOUT
+                     : slice_eqs(kind, NEIGHBOR_WHY_BUSY)  ? E_BUSY
+                                                           : E_NETWORK,
+                     SLICE_FMT, SLICE_ARG(why));
     return true;
 }
 
@@ -917,6 +932,10 @@ static int on_range_request_head(void *arg, const struct origin_head *h)
         return E_CANCELLED;
     }
     h = fl->to != NULL ? &origins : h;
+    if (fl->to != NULL && fails_with_neighbor(fl, h)) {
+        fetch_release(&f);
+        return E_CANCELLED;
+    }
     fl->headed = h->status == 200 || h->status == 206;
     rc = asking ? join_first(fl, h) : join_later(fl, h);
     if (asking && rc == 0 && fl->no != NULL) { /* else it may be gone by now */

@@ -306,9 +306,7 @@ static void origin_trouble(struct cache_entry *n, struct fetch *f, int status,
     bool reported = origin_head_field(h, "retry-after").p != NULL; /* how long: it is waited for */
     bool lone = is_lone_error(n, f, h);
     struct err why;
-    int rc = h->why.p != NULL
-                 ? err_set(&why, busy ? E_BUSY : E_NETWORK, SLICE_FMT, SLICE_ARG(h->why))
-                 : err_set(&why, busy ? E_BUSY : E_NETWORK, "the origin answered %d", h->status);
+    int rc = err_set(&why, busy ? E_BUSY : E_NETWORK, "the origin answered %d", h->status);
 
     if (!reported && trouble_has_words(n, f, h)) { /* they keep others away as trouble does */
         uint32_t rest_s = lone ? 0 : busy ? BUSY_S : TROUBLE_MS / 1000;

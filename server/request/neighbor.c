@@ -96,12 +96,16 @@ static void reply_no(struct request *c, const struct answer *a)
         add_since(c, r, ar, a);
         add_opt(r, ar, NEIGHBOR_URL_FIELD, a->url);
         if (a->why.code != 0) {
-            add_opt(r, ar, NEIGHBOR_WHY_FIELD, slice_str(a->why.text));
+            reply_addf(r, ar, NEIGHBOR_WHY_FIELD, "%s %s",
+                       a->why.code == E_TIMEOUT ? NEIGHBOR_WHY_TIMEOUT
+                       : a->why.code == E_BUSY  ? NEIGHBOR_WHY_BUSY
+                                                : NEIGHBOR_WHY_NETWORK,
+                       a->why.text);
         }
         add_opt(r, ar, "content-type", a->content_type);
         add_origins_fields(r, ar, a);
     }
-    if (a->retry_after_s != 0) {
+    if (a->retry_after_s != 0 && a->text.p == NULL) { /* else the origin's own is a field */
         reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);
     }
     exchange_reply(c->x, r, a->text.n != 0 ? body_of_bytes(a->text) : NULL);

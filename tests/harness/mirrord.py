@@ -103,7 +103,7 @@ def empty_tables():
     return folder
 
 
-CLUSTERED = os.environ.get("MIRROR_CLUSTER", "") != ""  # every mirror of a test is the one node of a cluster of its own
+CLUSTERED = int(os.environ.get("MIRROR_CLUSTER", "0"))  # every mirror of a test is one of so many, of a cluster of its own
 _clusters = {}
 
 
@@ -113,14 +113,18 @@ def cluster_bucket():
     return Bucket().__enter__()
 
 
-def cluster_of(state):
+def cluster_of(state, address=None):
     """The section of a cluster, which stays that of this state folder."""
     b = cluster_bucket()
     keys = pathlib.Path(tempfile.gettempdir()) / f"mirrord-{os.getpid()}.keys"
     if not keys.exists():
         b.keys_file(keys.parent).rename(keys)
     number = _clusters.setdefault(str(state), len(_clusters))
-    return f'cluster "s3://mirror/c{number}/" {{ endpoint = "{b.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "200ms" }}'
+    if address and not (secret := keys.with_suffix(".secret")).exists():
+        secret.touch(0o600)
+        secret.write_text("a secret of these clusters\n")
+    ways = f'secret = "file:{secret}" address = "{address}" heartbeat = "200ms"' if address else ""
+    return f'cluster "s3://mirror/c{number}/" {{ endpoint = "{b.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "200ms" {ways} }}'
 
 
 class Mirrord:
@@ -143,6 +147,7 @@ class Mirrord:
         self.host = host
         self.child = None
         self.port = self.tls_port = 0
+        self.leader, self.companions = None, []  # the others of its cluster
 
     # --- life ---
 
@@ -155,7 +160,7 @@ class Mirrord:
         if "status_age" not in self.config:
             text.append('status_age = "0s"')  # a test sees what is so now
         if CLUSTERED and "cluster " not in self.config:
-            text.append(cluster_of(self.state))
+            text.append(cluster_of(self.leader.state if self.leader else self.state, f"http://{self.host}:{self.port}" if CLUSTERED > 1 else None))
         if "storage {" not in self.config:
             text.append('storage { quota = "8g" reserve = "16m" }')
         self.conf.write_text("\n".join(text) + "\n" + patient(self.config) + "\n")
@@ -177,11 +182,23 @@ class Mirrord:
                 self.child = subprocess.Popen([*self.command, self.build / "mirrord", "-c", self.conf], stdin=subprocess.DEVNULL,
                                               stdout=log, stderr=log, env=dict(os.environ, **SANITIZERS, **self.env))
             if not wait or self.wait_ready():
+                self.start_companions()
                 return self
             if fails or b"in use" not in self.log_path.read_bytes()[began:]:
                 break
             self.port = self.tls_port = 0
         raise AssertionError(f"mirrord did not come up (exit {self.child.poll()}):\n{self.log()[-4000:]}")
+
+    def start_companions(self):
+        """With MIRROR_CLUSTER: the other mirrors, and until all know of each other. What a test asks this one, one of them may fetch."""
+        if self.leader or self.companions or "cluster " in self.config:
+            return
+        for _ in range(CLUSTERED - 1):
+            other = Mirrord(self.config, self.cert, build=self.build, host=self.host)
+            other.leader = self
+            self.companions.append(other.start())
+        if self.companions:
+            until(lambda: all(sum(n["state"] == "ready" for n in m.ctl_json("cluster", "nodes")) == CLUSTERED for m in [self, *self.companions]))
 
     def wait_ready(self, limit_s=120):
         """Its control socket comes after its listeners: who answers is this one, not whoever else took our port."""
@@ -227,6 +244,8 @@ class Mirrord:
         return self.child is not None and self.child.poll() is None
 
     def remove(self):
+        for m in self.companions:
+            m.remove()
         try:
             if self.alive():
                 self.stop()

@@ -232,5 +232,6 @@ void cache_close(struct cache **cp)
     share_close(&c->share);
     lock_fini(&c->keep_lock);
     lock_fini(&c->lock);
+    forgotten_free(&c->forgotten);
     free(c);
 }

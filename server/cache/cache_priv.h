@@ -14,6 +14,7 @@
 #include <uthash.h>
 
 #include "server/cache/fetch.h"
+#include "server/cache/forgotten.h"
 #include "server/cache/freshness.h"
 #include "server/cache/share.h"
 #include "server/store/keep.h"
@@ -58,6 +59,7 @@ struct cache {
     _Atomic unsigned asks;                /* lookups without an answer */
     const struct neighbor_ops *neighbors; /* NULL: there are none */
     void *neighbors_arg;
+    struct forgotten_keys forgotten; /* only where there are neighbors */
     void (*on_change)(void *arg, struct slice repo, struct slice key);
     void *on_change_arg;
     struct keeper *keeper;

@@ -510,8 +510,16 @@ static void forget_cache_entry(struct cache_entry *n)
     }
 }
 
+static void note_forgotten(struct cache *c, struct slice key, bool below, enum forgetting how)
+{
+    if (c->neighbors != NULL) {
+        forgotten_add(&c->forgotten, key, below, how, clock_unix_s());
+    }
+}
+
 void entries_forget(struct cache *c, struct slice key, bool below)
 {
+    note_forgotten(c, key, below, FORGOT_BYTES);
     groups_each(c, key, below, forget_cache_entry);
 }
 
@@ -530,6 +538,7 @@ static void expire(struct cache_entry *n)
 
 void entries_expire(struct cache *c, struct slice key, bool below)
 {
+    note_forgotten(c, key, below, FORGOT_FRESHNESS);
     groups_each(c, key, below, expire);
 }
 
@@ -811,9 +820,10 @@ static void on_headed(void *arg, struct fetch *f)
         fetch_look_again(f);
     }
     while ((k = take_ask(n)) != NULL) {
-        enum cache_state state = n->first_reported ? CACHE_COLLAPSED
-                                 : v.replaces      ? CACHE_REFRESHED
-                                                   : CACHE_MISS;
+        enum cache_state state = fetch_is_stale(f)   ? CACHE_STALE
+                                 : n->first_reported ? CACHE_COLLAPSED
+                                 : v.replaces        ? CACHE_REFRESHED
+                                                     : CACHE_MISS;
         n->first_reported = true;
         ask_answer(k, answer_of_fetch(f, &k->lookup, state));
     }
@@ -924,6 +934,20 @@ static enum lookup_asker asker_of_round(struct cache_entry *n)
     return CLIENT_ASKS;
 }
 
+/* An owner must not answer from its own copy what was refused, expired or removed here. */
+static void doubt_neighbors(struct cache_entry *n, struct lookup *w)
+{
+    const struct object *old = n->old != NULL ? &n->old->object : NULL;
+    enum forgetting how = forgotten_since(&n->cache->forgotten, n->row_key,
+                                          old != NULL ? old->stored_unix_s : 0, clock_unix_s());
+
+    w->anew = w->anew || how == FORGOT_BYTES;
+    if (how == FORGOT_FRESHNESS || (old != NULL && old->must_ask)) {
+        w->request_cache_control.refresh = true;
+        w->floor_s = 0;
+    }
+}
+
 /* asks_back: nobody waits for what comes of it but the question whether the origin is back. */
 static void begin_fetch(struct cache_entry *n, bool asks_back)
 {
@@ -954,11 +978,7 @@ static void begin_fetch(struct cache_entry *n, bool asks_back)
     send_named(n, k);
     w = k->lookup;
     w.asker = asker_of_round(n);
-    if (n->old != NULL &&
-        n->old->object.must_ask) { /* an owner must not answer from its own copy */
-        w.request_cache_control.refresh = true;
-        w.floor_s = 0;
-    }
+    doubt_neighbors(n, &w);
     w.forward = variant_sent(&w, &k->arena);
     n->probe = must_probe(n, &w)                            ? PROBES_LENGTH
                : asks_back && n->old == NULL && !w.document ? PROBES_ORIGIN
@@ -966,7 +986,8 @@ static void begin_fetch(struct cache_entry *n, bool asks_back)
     w.head_only = w.head_only || n->probe != PROBES_NOTHING;
     how = (struct fetch_begin){.lookup = &w,
                                .row_key = n->row_key,
-                               .old = n->old != NULL && !n->ask_plainly ? &n->old->object : NULL,
+                               .old = n->old != NULL && !n->ask_plainly && !w.anew ? &n->old->object
+                                                                                   : NULL,
                                .replaces = n->old != NULL,
                                .found = n->group != NULL};
     n->fetch = fetch_start(n->cache, &how, &owner, n);
@@ -1085,10 +1106,10 @@ static bool looks_again(const struct answer *a, const struct lookup *w, uint64_t
 
 static bool remembered(struct cache_entry *n, struct cache_ask *k)
 {
-    if (n->memory == NULL || clock_now_ms() >= n->memory_until_ms ||
+    if (n->memory == NULL || clock_now_ms() >= n->memory_until_ms || k->lookup.anew ||
         (n->memory_is_head &&
          (!k->lookup.head_only || !was_expected(k, &n->memory_expected_digest))) ||
-        ((k->lookup.errors & ERRORS_PASSED_ON) != 0 &&
+        (((k->lookup.errors & ERRORS_PASSED_ON) != 0 || k->lookup.asker != CLIENT_ASKS) &&
          looks_again(n->memory, &k->lookup, clock_unix_s()))) {
         return false;
     }

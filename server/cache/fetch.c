@@ -271,6 +271,9 @@ static void choose_neighbors(struct fetch *f)
         f->neighbors = c->neighbors->choose(c->neighbors_arg, f->row_key,
                                             f->lookup.asker != CLIENT_ASKS, f->neighbor);
     }
+    if (f->lookup.anew && f->neighbors != 0 && f->neighbor[0].sibling) {
+        f->asked = f->neighbors;
+    }
 }
 
 struct fetch *fetch_start(struct cache *c, const struct fetch_begin *how,
@@ -337,6 +340,11 @@ void fetch_keep_no_more(struct fetch *f)
 bool fetch_is_first_hand(const struct fetch *f)
 {
     return f->asked == f->neighbors || f->neighbor[f->asked].sibling;
+}
+
+bool fetch_is_stale(const struct fetch *f)
+{
+    return f->is_stale;
 }
 
 uint64_t fetch_confirmed_unix_s(const struct fetch *f)

@@ -111,6 +111,8 @@ bool fetch_complete(struct fetch *f);
 bool fetch_keeps(const struct fetch *f); /* USE_KEPT; any thread */
 /* Waits for no parent (neighbor.h): another mirror may wait for it. */
 bool fetch_is_first_hand(const struct fetch *f);
+/* A neighbor gives what it has, because the origin is in trouble. */
+bool fetch_is_stale(const struct fetch *f);
 /* When the origin gave or confirmed what the head says, by the clock here. */
 uint64_t fetch_confirmed_unix_s(const struct fetch *f);
 /* True: by its head, a 200 or 206 cannot be the requested object (lookup.h: no_html). */

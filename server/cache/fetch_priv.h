@@ -138,6 +138,7 @@ struct fetch {
     struct neighbor neighbor[NEIGHBORS_MAX];
     unsigned neighbors, asked;
     uint64_t age_here_s;     /* seconds since the origin gave a neighbor the head; 0: just now */
+    bool is_stale;           /* a neighbor gives what it has, because the origin is in trouble */
     struct slice owner_etag; /* which clients get, by a neighbor; or p == NULL */
     struct slice row_key;    /* with the vary key */
     struct slice vary_key;   /* of this variant (variant.h) */

@@ -176,6 +176,9 @@ struct lookup {
 
     /* --- The client, and the part that it requests. --- */
     enum lookup_asker asker;
+    /* What is stored was removed where the client asks, and proves nothing, unless its digest is
+     * known: the origin is asked. */
+    bool anew;
     uint64_t client; /* the first client that asks (http/principal.h); 0: the program itself */
     struct request_cache_control request_cache_control; /* of the client */
     bool head_only;  /* HEAD: for a missing object the origin gets a HEAD, not a fetch */

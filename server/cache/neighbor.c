@@ -16,6 +16,8 @@ enum { /* bits of a lookup */
        BIT_REFRESH = 32,
        BIT_BOUNDED = 64,
        BIT_SIBLING = 128,
+       BIT_ANEW = 256,
+       BITS_MAX = 511,
 };
 
 bool is_neighbors_field(struct slice name)
@@ -31,7 +33,8 @@ static unsigned bits_of(const struct lookup *w, bool sibling)
            (w->no_html ? BIT_NO_HTML : 0u) | (w->digest_known ? BIT_DIGEST : 0u) |
            (w->background ? BIT_BACKGROUND : 0u) |
            (w->request_cache_control.refresh ? BIT_REFRESH : 0u) |
-           (w->request_cache_control.bounded ? BIT_BOUNDED : 0u) | (sibling ? BIT_SIBLING : 0u);
+           (w->request_cache_control.bounded ? BIT_BOUNDED : 0u) | (sibling ? BIT_SIBLING : 0u) |
+           (w->anew ? BIT_ANEW : 0u);
 }
 
 static void put_sum(struct buf *b, const struct lookup_sum *s)
@@ -158,7 +161,7 @@ static bool take_numbers(struct slice *in, struct lookup *w, uint64_t *origin)
     uint64_t bits, class, redirects, repr, ruled, errors;
     uint64_t s[9]; /* of 32 bits each */
     bool ok =
-        take_number(in, UINT64_MAX, origin) && take_number(in, UINT8_MAX, &bits) &&
+        take_number(in, UINT64_MAX, origin) && take_number(in, BITS_MAX, &bits) &&
         take_number(in, LOOKUP_MUTABLE, &class) && take_number(in, REDIRECTS_AT_HOME, &redirects) &&
         take_number(in, REPR_DIGEST_ASKED, &repr) && take_number(in, UINT64_MAX, &w->size_bytes) &&
         take_number(in, UINT64_MAX, &w->max_bytes);
@@ -196,6 +199,7 @@ static bool take_numbers(struct slice *in, struct lookup *w, uint64_t *origin)
     w->no_html = (bits & BIT_NO_HTML) != 0;
     w->digest_known = (bits & BIT_DIGEST) != 0;
     w->background = (bits & BIT_BACKGROUND) != 0;
+    w->anew = (bits & BIT_ANEW) != 0;
     w->asker = (bits & BIT_SIBLING) != 0 ? NEIGHBOR_ASKS_HELD : NEIGHBOR_ASKS;
     return true;
 }

@@ -373,12 +373,17 @@ static bool hear_neighbor(struct range_request *fl, const struct origin_head *h,
     return true;
 }
 
-/* The origin has given the neighbor no response: as if it had given us none. */
+/* The origin has given the neighbor no response: as if it had given us none. What the neighbor gives
+ * instead is taken where there is nothing here. */
 static bool fails_with_neighbor(struct range_request *fl, const struct origin_head *h)
 {
     struct slice why = origin_head_field(h, NEIGHBOR_WHY_FIELD), kind = slice_cut(&why, ' ');
 
-    if (fl->fetch->state != FETCH_ASKING || h->status < 500 || why.n == 0) {
+    if (fl->fetch->state != FETCH_ASKING || why.n == 0) {
+        return false;
+    }
+    if (h->status < 400 && fl->asked_old == NULL) {
+        fl->fetch->is_stale = true;
         return false;
     }
     fl->rc = err_set(&fl->why,

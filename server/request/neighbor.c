@@ -80,6 +80,10 @@ static struct cached_response *response_for_neighbor(struct request *c, struct a
     reply_add(&h->reply, SLICE("accept-ranges"), SLICE("bytes"));
     add_opt(&h->reply, &h->arena, NEIGHBOR_ETAG_FIELD, a->etag);
     add_opt(&h->reply, &h->arena, NEIGHBOR_URL_FIELD, a->url);
+    if (a->state == CACHE_STALE) {
+        reply_add(&h->reply, SLICE(NEIGHBOR_WHY_FIELD),
+                  SLICE(NEIGHBOR_WHY_NETWORK " the origin is in trouble"));
+    }
     add_since(c, &h->reply, &h->arena, a);
     add_origins_fields(&h->reply, &h->arena, a);
     return h;

@@ -262,12 +262,11 @@ static bool resume_earlier(struct fetch *f, uint64_t *first, uint64_t *end)
     return true;
 }
 
-/* What an index says of other keys is read where clients ask for it. */
 static void choose_neighbors(struct fetch *f)
 {
     const struct cache *c = f->cache;
 
-    if (c->neighbors != NULL && f->lookup.asker != NEIGHBOR_ASKS_HELD && f->lookup.reader == NULL) {
+    if (c->neighbors != NULL && f->lookup.asker != NEIGHBOR_ASKS_HELD) {
         f->neighbors = c->neighbors->choose(c->neighbors_arg, f->row_key,
                                             f->lookup.asker != CLIENT_ASKS, f->neighbor);
     }

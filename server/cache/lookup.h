@@ -42,6 +42,7 @@ struct lookup_rows {
  * of other keys becomes rows, and an index that no client could use is refused. It knows no repo,
  * because a fetch may outlive a reload. Pool threads, one at a time. */
 struct lookup_reader {
+    const char *name; /* for other mirrors (neighbor.h); unique within the protocol */
     /* url: after redirects. modified: by the origin, or 0. asked: when the origin sent it. */
     void *(*open)(const struct lookup *w, struct slice url, uint64_t modified_unix_s,
                   uint64_t asked_unix_s);

@@ -86,6 +86,7 @@ static void put_lookup(struct buf *b, const struct lookup *w, bool sibling)
     for (size_t i = 0; i < w->ntargets; i++) {
         row_put_slice(b, w->targets[i]);
     }
+    row_put_slice(b, w->reader != NULL ? slice_str(w->reader->name) : SLICE_NONE);
 }
 
 bool neighbor_text(const struct lookup *w, bool sibling, struct buf *out)
@@ -245,14 +246,15 @@ static bool take_targets(struct slice *in, struct arena *a, struct lookup *w)
     return true;
 }
 
-static bool take_lookup(struct slice in, struct arena *a, struct lookup *w, uint64_t *origin)
+static bool take_lookup(struct slice in, struct arena *a, struct neighbor_asked *out)
 {
+    struct lookup *w = &out->lookup;
     struct slice *texts[] = {&w->repo,    &w->key,         &w->url,       &w->via,
                              &w->accept,  &w->token_scope, &w->principal, &w->authorization,
                              &w->content, &w->held_by};
     uint8_t version;
 
-    if (!take_raw(&in, &version, 1) || version != VERSION || !take_numbers(&in, w, origin)) {
+    if (!take_raw(&in, &version, 1) || version != VERSION || !take_numbers(&in, w, &out->origin)) {
         return false;
     }
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
@@ -261,19 +263,19 @@ static bool take_lookup(struct slice in, struct arena *a, struct lookup *w, uint
         }
     }
     return take_raw(&in, w->digest.b, DIGEST_BYTES) && take_sum(&in, &w->sum) &&
-           take_forwards(&in, a, w) && take_targets(&in, a, w) && in.n == 0 && w->repo.n != 0 &&
-           w->key.n <= LOOKUP_KEY_MAX && w->url.n != 0;
+           take_forwards(&in, a, w) && take_targets(&in, a, w) && take_text(&in, a, &out->reader) &&
+           in.n == 0 && w->repo.n != 0 && w->key.n <= LOOKUP_KEY_MAX && w->url.n != 0;
 }
 
-bool neighbor_lookup(struct slice text, struct arena *a, struct lookup *out, uint64_t *origin)
+bool neighbor_lookup(struct slice text, struct arena *a, struct neighbor_asked *out)
 {
     char *plain = mem_new(PLAIN_MAX);
     size_t n = 0;
     bool ok;
 
-    *out = (struct lookup){.hint_end = LENGTH_UNKNOWN};
+    *out = (struct neighbor_asked){.lookup.hint_end = LENGTH_UNKNOWN};
     ok = text.n <= NEIGHBOR_TEXT_MAX && base64_decode(text, plain, PLAIN_MAX, &n) &&
-         take_lookup(slice_of(plain, n), a, out, origin);
+         take_lookup(slice_of(plain, n), a, out);
     free(plain);
     return ok;
 }

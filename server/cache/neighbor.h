@@ -62,10 +62,13 @@ struct neighbor_ops {
 
 /* What another mirror needs to know of a lookup. False: too long to be sent. */
 MUST_USE bool neighbor_text(const struct lookup *w, bool sibling, struct buf *out);
-/* The lookup of such a text, but for its origin, whose identity is in *origin. Strings are in the
- * arena. False: it is damaged, or of another version. */
-MUST_USE bool neighbor_lookup(struct slice text, struct arena *a, struct lookup *out,
-                              uint64_t *origin);
+struct neighbor_asked {
+    struct lookup lookup; /* without origin and reader */
+    uint64_t origin;      /* its identity */
+    struct slice reader;  /* its name; or p == NULL */
+};
+/* Strings are in the arena. False: the text is damaged, or of another version. */
+MUST_USE bool neighbor_lookup(struct slice text, struct arena *a, struct neighbor_asked *out);
 /* Whether a field of a response is about mirrors, and not the origin's. */
 bool is_neighbors_field(struct slice name);
 

@@ -334,6 +334,8 @@ struct repo_ops {
     /* Optional: converts a key that no request's path spells to its lookup, without digest and URL.
      * False: it is not such a key. */
     bool (*kept)(const struct repo *r, struct slice key, struct arena *arena, struct lookup *out);
+    /* Optional: its reader of that name (cache/lookup.h); NULL: there is none. */
+    const struct lookup_reader *(*reader)(struct slice name);
 };
 
 struct repo_owner { /* owner of repos that were opened together */

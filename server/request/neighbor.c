@@ -144,14 +144,28 @@ static void take_range(struct request *c, struct lookup *w)
     }
 }
 
+/* NULL: this mirror has no such repository, or another one. */
+static struct repo *repo_of(const struct repo_set *set, struct neighbor_asked *w)
+{
+    struct repo *r = repo_set_find(set, w->lookup.repo);
+
+    if (r == NULL || r->origin == NULL || !origin_owns(r->origin, w->origin)) {
+        return NULL;
+    }
+    w->lookup.origin = r->origin;
+    if (w->reader.p != NULL) {
+        w->lookup.reader = r->ops->reader != NULL ? r->ops->reader(w->reader) : NULL;
+    }
+    return w->reader.p != NULL && w->lookup.reader == NULL ? NULL : r;
+}
+
 void neighbor_answer(struct serve_loop *d, struct exchange *x, struct request_log *v)
 {
     const struct http_req *req = exchange_req(x);
     struct slice text = http_req_field(req, NEIGHBOR_LOOKUP_FIELD);
     struct cluster *cluster = d->deps->cluster;
     struct owners *owners = cluster != NULL ? cluster_owners(cluster) : NULL;
-    struct lookup w;
-    uint64_t origin;
+    struct neighbor_asked w;
     struct repo *r;
     struct request *c;
 
@@ -159,15 +173,13 @@ void neighbor_answer(struct serve_loop *d, struct exchange *x, struct request_lo
         refuse(x, 404, "not found: only the mirrors of a cluster ask for this\n");
     } else if (!owners_signed(owners, text, http_req_field(req, NEIGHBOR_SIGNATURE_FIELD))) {
         refuse(x, 403, "the signature is not that of a mirror of this cluster\n");
-    } else if (!neighbor_lookup(text, exchange_arena(x), &w, &origin)) {
+    } else if (!neighbor_lookup(text, exchange_arena(x), &w)) {
         refuse(x, 400, "the lookup cannot be decoded: the mirrors have different versions\n");
-    } else if ((r = repo_set_find(d->set, w.repo)) == NULL || r->origin == NULL ||
-               !origin_owns(r->origin, origin)) {
+    } else if ((r = repo_of(d->set, &w)) == NULL) {
         refuse(x, 404, "this mirror has no such repository with that origin\n");
     } else if ((c = request_new(d, x, v, r, SLICE(""))) != NULL) {
-        lookup_copy(&c->arena, &w, &c->plan.lookup);
+        lookup_copy(&c->arena, &w.lookup, &c->plan.lookup);
         c->plan.kind = PLAN_LOOKUP;
-        c->plan.lookup.origin = r->origin;
         v->repo = r;
         take_range(c, &c->plan.lookup);
         request_lookup(c, &c->plan.lookup, on_answer);

@@ -295,26 +295,38 @@ static bool tells_of_files(struct slice name)
            slice_eqs(bare, "repodata_from_packages.json");
 }
 
+static const struct lookup_reader beside = {"beside",        open_beside,       feed_it,
+                                            finish_repodata, reported_replaces, close_it};
+static const struct lookup_reader elsewhere_too = {"elsewhere",     open_elsewhere,    feed_it,
+                                                   finish_repodata, reported_replaces, close_it};
+static const struct lookup_reader shard_beside = {"shard",      open_shard_beside, feed_it,
+                                                  finish_shard, reported_replaces, close_it};
+static const struct lookup_reader shard_elsewhere = {
+    "shard elsewhere", open_shard_elsewhere, feed_it, finish_shard, reported_replaces, close_it};
+
 /* The reader of the index `name`, or NULL: it tells nothing of files. */
 static const struct lookup_reader *reading_of(struct slice name, bool elsewhere)
 {
-    static const struct lookup_reader beside = {open_beside, feed_it, finish_repodata,
-                                                reported_replaces, close_it};
-    static const struct lookup_reader other = {open_elsewhere, feed_it, finish_repodata,
-                                               reported_replaces, close_it};
-
-    return !tells_of_files(name) ? NULL : elsewhere ? &other : &beside;
+    return !tells_of_files(name) ? NULL : elsewhere ? &elsewhere_too : &beside;
 }
 
 /* Of a shard, whose index says that its packages lie elsewhere, or not. */
 static const struct lookup_reader *reading_of_shard(bool elsewhere)
 {
-    static const struct lookup_reader beside = {open_shard_beside, feed_it, finish_shard,
-                                                reported_replaces, close_it};
-    static const struct lookup_reader other = {open_shard_elsewhere, feed_it, finish_shard,
-                                               reported_replaces, close_it};
+    return elsewhere ? &shard_elsewhere : &shard_beside;
+}
 
-    return elsewhere ? &other : &beside;
+static const struct lookup_reader *reader_named(struct slice name)
+{
+    static const struct lookup_reader *const all[] = {&beside, &elsewhere_too, &shard_beside,
+                                                      &shard_elsewhere};
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (slice_eqs(name, all[i]->name)) {
+            return all[i];
+        }
+    }
+    return NULL;
 }
 
 enum {
@@ -687,4 +699,5 @@ const struct repo_ops repo_conda = {
     .plan = conda_plan,
     .list = folder_list,
     .rewrite = conda_rewrite,
+    .reader = reader_named,
 };

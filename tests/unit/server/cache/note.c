@@ -88,7 +88,7 @@ static void close_it(void *state)
 
 static int read_index(const char *path)
 {
-    static const struct lookup_reader reader = {open_it, feed, finish, NULL, close_it};
+    static const struct lookup_reader reader = {"test", open_it, feed, finish, NULL, close_it};
     struct client c;
     int rc;
 

@@ -1,6 +1,8 @@
 """Objects of other origins in a cluster: one mirror fetches each of them, and the others have it from that one."""
 import concurrent.futures
 import hashlib
+import os
+import random
 import signal
 
 import pytest
@@ -9,6 +11,7 @@ from harness.bucket import Bucket
 from harness.mirrord import free_port, until
 
 MIB = 1 << 20
+RING = int(os.environ.get("RING", "60"))  # objects: 2000 make 10,000 requests
 FILES = 'repo "data" {{ protocol = "generic" origin = "{}/" rule \'^/keep/\' {{ class = immutable }} }}'
 
 
@@ -26,11 +29,11 @@ def start(shared_mirrord, bucket, shared_origin, tmp_path_factory):
     secret.write_text("a secret of this cluster\n")
     secret.chmod(0o600)
 
-    def one(conf="", more="", **kw):
+    def one(conf="", more="", heartbeat="200ms", **kw):
         port = free_port()
         return shared_mirrord(f'''{FILES.format(shared_origin.url)} {conf}
             listen "127.0.0.1:{port}" {{ }}
-            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms" heartbeat = "200ms"
+            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms" heartbeat = "{heartbeat}"
                                       secret = "file:{secret}" address = "http://127.0.0.1:{port}" {more} }}''', **kw)
     return one
 
@@ -179,3 +182,16 @@ def test_an_owner_that_dies(three, bucket, origin, how):
                 owner.kill()
                 owner.start()
     know(bucket, 3)
+
+
+def test_mirrors_that_disagree_wait_for_nobody(start, three, origin):
+    """Each of these looks at the list of members once a minute, and so knows only those that were there before it: every one has another owner
+    for the same object. No request waits for ever, and nothing is fetched more often than there are opinions."""
+    late = [start(heartbeat="1m") for _ in range(3)]
+    things = [origin.put(f"/keep/ring/{i}", size=30_000, delay=0.01) for i in range(RING)]
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        got = [pool.submit(m.get, f"/data/keep/ring/{i}") for i in range(RING) for m in random.Random(i).sample(late + three[:2], 5)]
+        assert {g.result().status for g in got} == {200}
+    assert max(t.requests for t in things) <= 4
+    for m in late:
+        m.stop()

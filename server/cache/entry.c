@@ -941,7 +941,9 @@ static void doubt_neighbors(struct cache_entry *n, struct lookup *w)
     enum forgetting how = forgotten_since(&n->cache->forgotten, n->row_key,
                                           old != NULL ? old->stored_unix_s : 0, clock_unix_s());
 
-    w->anew = w->anew || how == FORGOT_BYTES;
+    if (how == FORGOT_BYTES) {
+        w->stored = STORED_IS_DOUBTED;
+    }
     if (how == FORGOT_FRESHNESS || (old != NULL && old->must_ask)) {
         w->request_cache_control.refresh = true;
         w->floor_s = 0;
@@ -986,8 +988,9 @@ static void begin_fetch(struct cache_entry *n, bool asks_back)
     w.head_only = w.head_only || n->probe != PROBES_NOTHING;
     how = (struct fetch_begin){.lookup = &w,
                                .row_key = n->row_key,
-                               .old = n->old != NULL && !n->ask_plainly && !w.anew ? &n->old->object
-                                                                                   : NULL,
+                               .old = n->old != NULL && !n->ask_plainly && w.stored == STORED_COUNTS
+                                          ? &n->old->object
+                                          : NULL,
                                .replaces = n->old != NULL,
                                .found = n->group != NULL};
     n->fetch = fetch_start(n->cache, &how, &owner, n);
@@ -1106,7 +1109,8 @@ static bool looks_again(const struct answer *a, const struct lookup *w, uint64_t
 
 static bool remembered(struct cache_entry *n, struct cache_ask *k)
 {
-    if (n->memory == NULL || clock_now_ms() >= n->memory_until_ms || k->lookup.anew ||
+    if (n->memory == NULL || clock_now_ms() >= n->memory_until_ms ||
+        k->lookup.stored == STORED_IS_DOUBTED ||
         (n->memory_is_head &&
          (!k->lookup.head_only || !was_expected(k, &n->memory_expected_digest))) ||
         (((k->lookup.errors & ERRORS_PASSED_ON) != 0 || k->lookup.asker != CLIENT_ASKS) &&

@@ -270,7 +270,7 @@ static void choose_neighbors(struct fetch *f)
         f->neighbors = c->neighbors->choose(c->neighbors_arg, f->row_key,
                                             f->lookup.asker != CLIENT_ASKS, f->neighbor);
     }
-    if (f->lookup.anew && f->neighbors != 0 && f->neighbor[0].sibling) {
+    if (f->lookup.stored == STORED_IS_DOUBTED && f->neighbors != 0 && f->neighbor[0].sibling) {
         f->asked = f->neighbors;
     }
 }
@@ -343,7 +343,7 @@ bool fetch_is_first_hand(const struct fetch *f)
 
 bool fetch_is_stale(const struct fetch *f)
 {
-    return f->is_stale;
+    return f->head == HEAD_IS_STALE;
 }
 
 uint64_t fetch_confirmed_unix_s(const struct fetch *f)

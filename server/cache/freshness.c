@@ -398,7 +398,7 @@ enum verdict_fresh freshness_judge(const struct object *o, const struct lookup *
     uint32_t while_s = w->swr_s != SWR_LIKE_TTL ? w->swr_s : life_s(o, w, until);
     bool heard = now >= o->validated_unix_s + w->floor_s; /* the client's Cache-Control counts */
 
-    if (w->anew && !w->digest_known) {
+    if (w->stored == STORED_IS_DOUBTED && !w->digest_known) {
         return STALE;
     }
     if (w->class == LOOKUP_IMMUTABLE) {

@@ -106,6 +106,9 @@ enum lookup_asker {
     NEIGHBOR_ASKS_HELD /* the same, for what is here, or arrives from the origin */
 };
 
+/* Doubted: it was removed where the client asks. It counts only if its digest is known. */
+enum lookup_stored { STORED_COUNTS, STORED_IS_DOUBTED };
+
 /* How the origin's errors are answered. */
 enum {
     ERRORS_PASSED_ON = 1,   /* as the origin sent them: status, fields, text */
@@ -177,9 +180,7 @@ struct lookup {
 
     /* --- The client, and the part that it requests. --- */
     enum lookup_asker asker;
-    /* What is stored was removed where the client asks, and proves nothing, unless its digest is
-     * known: the origin is asked. */
-    bool anew;
+    enum lookup_stored stored;
     uint64_t client; /* the first client that asks (http/principal.h); 0: the program itself */
     struct request_cache_control request_cache_control; /* of the client */
     bool head_only;  /* HEAD: for a missing object the origin gets a HEAD, not a fetch */

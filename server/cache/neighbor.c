@@ -16,7 +16,7 @@ enum { /* bits of a lookup */
        BIT_REFRESH = 32,
        BIT_BOUNDED = 64,
        BIT_SIBLING = 128,
-       BIT_ANEW = 256,
+       BIT_DOUBTED = 256,
        BITS_MAX = 511,
 };
 
@@ -34,7 +34,7 @@ static unsigned bits_of(const struct lookup *w, bool sibling)
            (w->background ? BIT_BACKGROUND : 0u) |
            (w->request_cache_control.refresh ? BIT_REFRESH : 0u) |
            (w->request_cache_control.bounded ? BIT_BOUNDED : 0u) | (sibling ? BIT_SIBLING : 0u) |
-           (w->anew ? BIT_ANEW : 0u);
+           (w->stored == STORED_IS_DOUBTED ? BIT_DOUBTED : 0u);
 }
 
 static void put_sum(struct buf *b, const struct lookup_sum *s)
@@ -200,7 +200,7 @@ static bool take_numbers(struct slice *in, struct lookup *w, uint64_t *origin)
     w->no_html = (bits & BIT_NO_HTML) != 0;
     w->digest_known = (bits & BIT_DIGEST) != 0;
     w->background = (bits & BIT_BACKGROUND) != 0;
-    w->anew = (bits & BIT_ANEW) != 0;
+    w->stored = (bits & BIT_DOUBTED) != 0 ? STORED_IS_DOUBTED : STORED_COUNTS;
     w->asker = (bits & BIT_SIBLING) != 0 ? NEIGHBOR_ASKS_HELD : NEIGHBOR_ASKS;
     return true;
 }

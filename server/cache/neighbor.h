@@ -15,8 +15,8 @@
  *                  field is not the origin's: the next neighbor is asked
  *   Mirrord-Etag   the ETag that clients get, so that all mirrors send the same one
  *   Mirrord-Url    where the bytes came from, after redirects
- *   Mirrord-Why    the reason why the origin has given no response: timeout, busy or network, then a
- *                  sentence. An object beside it is an older one
+ *   Mirrord-Why    the reason why the origin has given no response: timeout, busy or network, then
+ *                  a sentence. An object beside it is an older one
  *
  * A mirror that is asked this way never asks a parent. It answers from what it has, or joins or
  * starts a request to the origin. It does not let such a request wait for a fetch that itself waits

@@ -373,8 +373,8 @@ static bool hear_neighbor(struct range_request *fl, const struct origin_head *h,
     return true;
 }
 
-/* The origin has given the neighbor no response: as if it had given us none. What the neighbor gives
- * instead is taken where there is nothing here. */
+/* The origin has given the neighbor no response: as if it had given us none. What the neighbor
+ * gives instead is taken where there is nothing here. */
 static bool fails_with_neighbor(struct range_request *fl, const struct origin_head *h)
 {
     struct slice why = origin_head_field(h, NEIGHBOR_WHY_FIELD), kind = slice_cut(&why, ' ');
@@ -383,7 +383,7 @@ static bool fails_with_neighbor(struct range_request *fl, const struct origin_he
         return false;
     }
     if (h->status < 400 && fl->asked_old == NULL) {
-        fl->fetch->is_stale = true;
+        fl->fetch->head = HEAD_IS_STALE;
         return false;
     }
     fl->rc = err_set(&fl->why,

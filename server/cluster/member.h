@@ -35,7 +35,7 @@ enum {
     MEMBER_GONE_S = 60,
     MEMBER_DEAD_BEATS = 4,
     MEMBER_DEAD_MIN_S = 3, /* the bucket's clock has whole seconds */
-    MEMBER_ID_ROOM = 33, /* hex */
+    MEMBER_ID_ROOM = 33,   /* hex */
     MEMBER_ADDRESS_ROOM = 128,
     MEMBER_WEIGHT_MAX = 1000,
     MEMBERS_MAX = 64,

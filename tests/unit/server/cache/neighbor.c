@@ -53,7 +53,7 @@ static struct lookup example(void)
         .client = 1008,
         .request_cache_control = {.refresh = true, .max_age_s = 1009, .max_stale_s = 1010},
         .background = true,
-        .anew = true,
+        .stored = STORED_IS_DOUBTED,
         .patience_ms = 1011};
 
     memset(w.digest.b, 7, DIGEST_BYTES);
@@ -76,7 +76,8 @@ static void check_texts(const struct lookup *a, const struct lookup *b)
 static void check_numbers(const struct lookup *a, const struct lookup *b)
 {
     assert_true(a->class == b->class && a->redirects == b->redirects);
-    assert_true(a->varies && a->digest_known && a->no_html && a->background && a->anew);
+    assert_true(a->varies && a->digest_known && a->no_html && a->background &&
+                a->stored == b->stored);
     assert_true(!a->document && a->repr_digest == b->repr_digest);
     assert_memory_equal(&a->digest, &b->digest, sizeof a->digest);
     assert_int_equal(a->sum.kind, b->sum.kind);

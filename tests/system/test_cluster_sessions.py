@@ -99,6 +99,40 @@ def test_a_body_of_unknown_length(world, tmp_path):
         assert push.ask("PUT", f"{where}?digest={digest(BIG)}", b"").status == 201
 
 
+def test_over_every_wire(world, wire):
+    """The client's side of what is passed on; between mirrors it is HTTP/1.1."""
+    for at in range(3):
+        push = Image(world.nodes[at], f"models/me/{wire}", world.ci, wire)
+        where = push.begin()
+        assert push.ask("PATCH", where, BIG, content_type="application/octet-stream").status == 202
+        assert push.ask("GET", where).status == 204
+        assert push.ask("PUT", f"{where}?digest={digest(BIG)}", b"").status == 201
+        got = push.get(f"blobs/{digest(BIG)}")
+        assert (got.status, got.body) == (200, BIG)
+        assert push.head(f"blobs/{digest(BIG)}")["content-length"] == str(len(BIG))
+        for name in ("connection", "transfer-encoding"):
+            assert wire == "h1" or got[name] is None
+        assert push.ask("DELETE", push.begin()).status == 204
+        data = push.push(f"v{at}", [BIG])
+        until(lambda p=push, at=at, d=data: p.get(f"manifests/v{at}").body == d)
+
+
+def test_a_large_response(world):
+    """Slowly and fast, whole and in part; a client that reads slowly costs no memory here."""
+    h, data = hub(world, "large"), os.urandom(1 << 20) * 48
+    href = below(h.batch((sha(data), len(data)), name="large")[1]["objects"][0]["actions"]["upload"]["href"])
+    owner = world.node_of(href.rsplit("=", 1)[1])
+    assert world.front.put(href, data).status == 200
+    head = {"Authorization": f"Bearer {world.ci}"}
+    for m in world.nodes:
+        before = m.peak_bytes()
+        assert not m.get(href, headers=head, args=["--limit-rate", "1M", "--max-time", "2"]).whole
+        assert m is owner or m.peak_bytes() - before < 16 << 20
+        assert m.get(href, headers=head).body == data
+        assert m.get(href, headers={**head, "Range": "bytes=1000000-2999999"}).body == data[1000000:3000000]
+        assert m.get(href).status in (401, 404)
+
+
 # --- a Hub's clients ---
 
 def hub(world, name):

@@ -32,6 +32,7 @@ enum {
     LEARN_MS = 1000, /* how long a reader waits for the log, if the bucket lacks what it asks for */
     KEEP_MS = 5000,  /* between looks whether a checkpoint is due */
     CHECK_AGAIN_MS = 10 * 60 * 1000, /* after a check that failed */
+    MOVING_LOOK_MS = 20,
 };
 
 struct cluster {
@@ -53,7 +54,6 @@ struct cluster {
     uint64_t boot;
     atomic_bool joined; /* its rows are the cluster's; else it stands alone */
     atomic_bool ends;
-    atomic_flag moving;      /* cluster_adopt() or cluster_leave_local() runs */
     struct collect *collect; /* NULL: not yet */
     atomic_bool ending;      /* for those who check its content */
     pthread_t keeper;
@@ -71,6 +71,7 @@ struct cluster {
     struct lock check_lock; /* LOCK_LEAF; guards what follows */
     struct cond check_changed;
     bool stopping, checking;
+    bool moving; /* cluster_adopt() or cluster_leave_local() runs */
     bool broken; /* a key can be created twice */
     uint64_t check_due_ms;
     struct cluster_checked checked;
@@ -815,7 +816,6 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->set = *set;
     c->store = s;
     c->boot = random_u64();
-    atomic_flag_clear(&c->moving);
     lock_init(&c->lock, LOCK_CLUSTER);
     cond_init(&c->wake);
     lock_init(&c->check_lock, LOCK_LEAF);
@@ -945,12 +945,24 @@ static bool answers_now(struct cluster *c)
     return q.failures == 0 && lag_ms(&q) < c->set.poll_ms + ANSWER_MS;
 }
 
+/* An adopt or a leave, after all requests were interrupted. */
+static void wait_for_moving(struct cluster *c)
+{
+    lock_take(&c->check_lock);
+    while (c->moving) {
+        cond_wait_ms(&c->check_changed, &c->check_lock, MOVING_LOOK_MS);
+    }
+    lock_drop(&c->check_lock);
+}
+
 void cluster_stop(struct cluster *c)
 {
     if (c == NULL || c->sequencer == NULL) {
         return;
     }
+    lock_take(&c->check_lock); /* no adopt or leave begins from now on */
     c->ends = true;
+    lock_drop(&c->check_lock);
     cluster_on_row(c, NULL, NULL);
     cluster_on_full(c, NULL, NULL);
     cluster_on_limits(c, NULL, NULL);
@@ -962,6 +974,7 @@ void cluster_stop(struct cluster *c)
     collect_interrupt(c->collect);
     bucket_interrupt(c->content);
     bucket_interrupt(c->bucket);
+    wait_for_moving(c);
     stop_keeper(c);
     stop_checker(c);
     sequencer_stop(c->sequencer);
@@ -1072,17 +1085,21 @@ static void on_parted(void *arg)
 
 static int begin_moving(struct cluster *c, struct err *e)
 {
-    return atomic_flag_test_and_set(&c->moving)
-               ? err_set(e, E_BUSY, "`cluster adopt` or `cluster leave` is running already")
-               : 0;
+    bool busy;
+
+    lock_take(&c->check_lock);
+    busy = c->moving || c->ends;
+    c->moving = c->moving || !busy;
+    lock_drop(&c->check_lock);
+    return busy ? err_set(e, E_BUSY, "`cluster adopt` or `cluster leave` is running already") : 0;
 }
 
 static void end_moving(struct cluster *c)
 {
-    lock_take(&c->check_lock); /* the checker looks whether it is to check */
-    cond_signal(&c->check_changed);
+    lock_take(&c->check_lock);
+    c->moving = false;
+    cond_signal(&c->check_changed); /* the checker looks whether it is to check */
     lock_drop(&c->check_lock);
-    atomic_flag_clear(&c->moving);
 }
 
 static int adopt(struct cluster *c, struct moving *m, struct adopted *out, struct err *e)

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from harness.bucket import Bucket, Fault
-from harness.mirrord import BUILD, SLOW, free_port, until
+from harness.mirrord import BUILD, SLOW, Mirrord, until
 
 REPO = 'repo "models" { protocol = "hosted" }'
 
@@ -247,3 +247,205 @@ def test_a_move_that_is_killed(alone, section, mirrord, bucket, keys, methods, m
     for node in (m, other):
         node.ctl("verify", "--deep")
         assert [t["name"] for t in node.ctl_json("token", "ls")] == ["ci"]
+
+
+def test_a_move_goes_on_where_it_was(alone, section, mirrord, bucket):
+    """What an index names is not uploaded again."""
+    m = alone()
+    for i in range(40):
+        publish(m, f"/models/me/big/{i}", random.Random(1000 + i).randbytes((1 << 20) + i))
+    restart(m, m.alone + section)
+    bucket.faults = [Fault("slow", "blob/", ("PUT",), delay=1)]
+    move = adopting(m)
+    until(lambda: bucket.under("idx/"))
+    m.kill()
+    move.communicate(timeout=120 * SLOW)
+    bucket.faults = []
+    blobs = len(bucket.under("blob/"))
+    named = sum(int.from_bytes(raw[8:12], "big") for _, raw in bucket.under("idx/"))  # objects, with packs
+    m.start()
+    m.ctl("cluster", "adopt")
+    assert len(bucket.under("blob/")) <= 41 + blobs - (named - len(bucket.under("pack/"))), (blobs, named)
+    assert named > 4
+    other = mirrord(REPO + section)
+    same_files(other, m.files)
+
+
+def test_a_move_that_its_caller_leaves(alone, section, bucket):
+    """Ctrl-C: the mirror stands alone as before, and the next call goes on."""
+    m = alone()
+    restart(m, m.alone + section)
+    bucket.faults = [Fault("slow", "blob/", ("PUT",), delay=2)]
+    move = adopting(m)
+    until(lambda: bucket.counts.get(("PUT", "blob")))
+    busy = m.ctl("cluster", "adopt", check=False)
+    assert busy.returncode == 75 and "running already" in busy.stderr, busy
+    move.send_signal(signal.SIGINT)
+    move.communicate(timeout=120 * SLOW)
+    bucket.faults = []
+    until(lambda: m.ctl("cluster", "adopt", check=False).returncode == 0)
+    assert state(m) == "up"
+    same_files(m, m.files)
+
+
+def test_mirrors_that_wait_for_a_move(alone, section, bucket, request):
+    """An empty one that starts meanwhile has nothing to serve, and writes nothing. Then it has everything."""
+    m = alone()
+    restart(m, m.alone + section)
+    go_on = Fault("slow", "ckpt/", ("PUT",), delay=3600)
+    go_on.struck = threading.Event()
+    bucket.faults = [go_on]
+    move = adopting(m)
+    assert go_on.struck.wait(120 * SLOW)
+    held = threading.Thread(target=publish, args=(m, "/models/me/set0/held", b"waits"))
+    held.start()
+    early = Mirrord(REPO + section, cert=m.cert)
+    request.addfinalizer(early.remove)
+    early.start(wait=False)
+    until(lambda: bucket.counts.get(("PUT", "probe"), 0) > 100)
+    assert early.child.poll() is None and not bucket.under("log/")
+    same_files(m, m.files)  # it serves while changes wait
+    m.kill()
+    move.communicate(timeout=120 * SLOW)
+    held.join()
+    bucket.faults = []
+    m.start()
+    assert state(m) == "up"
+    assert early.wait_ready(), early.log()
+    m.files.pop("/models/me/set0/held", None)
+    same_files(early, m.files)
+    assert early.put("/models/me/set1/new", b"1", token=m.secret).status == 201
+
+
+@pytest.mark.parametrize("kind", ["503", "read-only", "full"])
+def test_a_bucket_that_fails_at_the_end(alone, section, mirrord, bucket, kind):
+    """The checkpoint cannot be written: the mirror stands alone again, and nothing waits."""
+    m = alone()
+    restart(m, m.alone + section)
+    bucket.faults = [Fault(kind, "ckpt", ("PUT",))]
+    with Publisher(m):
+        done = m.ctl("cluster", "adopt", check=False, limit_s=600)
+        assert done.returncode != 0 and state(m) == "not joined", done
+        before = acknowledged(m)
+        until(lambda: acknowledged(m) > before + 3)
+        bucket.faults = []
+        m.ctl("cluster", "adopt")
+    other = mirrord(REPO + section)
+    same_files(other, m.files)
+    assert len(bucket.under("ckpt/")) == 1
+
+
+def test_a_bucket_that_does_not_say_whether_it_took_the_first_entry(alone, section, mirrord, bucket):
+    """Changes are refused in words until it does; reads go on."""
+    m = alone()
+    restart(m, m.alone + section)
+    bucket.faults = [Fault("cut", "log/0/0{19}1", ("PUT",))]
+    move = adopting(m)
+    m.says("cluster.founding")
+    refused = m.put("/models/me/set0/x", b"no", token=m.secret)
+    assert refused.status == 503 and refused["retry-after"], refused
+    same_files(m, m.files)
+    bucket.faults = []
+    assert move.wait(timeout=120 * SLOW) == 0
+    assert publish(m, "/models/me/set0/x", b"yes").status == 201
+    same_files(mirrord(REPO + section), m.files)
+
+
+def test_a_bucket_with_a_cluster(alone, section, mirrord, bucket):
+    m = alone()
+    mirrord(REPO + section).token("theirs", "read:models/*")
+    m.stop()
+    m.config += section
+    code, said = refused(m)
+    assert code == 73 and "has a cluster already" in said
+    m.config = m.alone
+    m.start()
+    same_files(m, m.files)
+
+
+# --- out of it, interrupted ---
+
+def test_a_leave_that_is_killed(alone, section, mirrord, bucket):
+    """It is a mirror of the cluster still, and what was fetched is not fetched again."""
+    first = alone()
+    for i in range(12):
+        publish(first, f"/models/me/big/{i}", random.Random(1000 + i).randbytes((1 << 20) + i))
+    restart(first, first.alone + section)
+    first.ctl("cluster", "adopt")
+    m = mirrord(REPO + section)
+    bucket.faults = [Fault("slow", "blob/", ("GET",), delay=1)]
+    leave = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "cluster", "leave", "--local"], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    until(lambda: json.loads(m.ctl("cluster", "status", "--json").stdout)["fetched"] >= 5)
+    m.kill()
+    leave.communicate(timeout=120 * SLOW)
+    bucket.faults = []
+    m.start()
+    assert state(m) == "up"
+    fetched = bucket.counts.get(("GET", "blob"), 0)
+    m.ctl("cluster", "leave", "--local")
+    assert bucket.counts.get(("GET", "blob"), 0) - fetched < 13
+    bucket.down = True
+    restart(m, REPO)
+    same_files(m, first.files)
+    m.ctl("verify", "--deep")
+
+
+def test_a_leave_without_room(alone, section, mirrord, bucket):
+    first = alone()
+    restart(first, first.alone + section)
+    first.ctl("cluster", "adopt")
+    m = mirrord(f'{REPO} {section} storage {{ quota = "2m" reserve = "1m" }}')
+    done = m.ctl("cluster", "leave", "--local", check=False)
+    assert done.returncode == 73 and "the trees hold" in done.stderr and "raise storage.quota" in done.stderr, done
+    assert state(m) == "up"
+
+
+def test_others_publish_while_one_leaves(alone, section, mirrord, bucket):
+    """What it has at the end is a state that the cluster had: every tree whole."""
+    first = alone()
+    restart(first, first.alone + section)
+    first.ctl("cluster", "adopt")
+    m = mirrord(REPO + section)
+    with Publisher(first):
+        until(lambda: acknowledged(first) > 5)
+        before = dict(first.files)
+        m.ctl("cluster", "leave", "--local")
+    bucket.down = True
+    restart(m, REPO)
+    same_files(m, {path: data for path, data in before.items()})
+    m.ctl("verify", "--deep")
+    m.ctl("cache", "gc")
+
+
+@pytest.mark.parametrize("keys", ["blob/", "ckpt/", "log/"])
+def test_a_stop_does_not_wait_for_a_move(alone, section, mirrord, bucket, keys):
+    m = alone("drain = \"1s\"")
+    restart(m, m.alone + section)
+    bucket.faults = [Fault("slow", keys, ("PUT",), delay=3600)]
+    bucket.faults[0].struck = threading.Event()
+    move = adopting(m)
+    assert bucket.faults[0].struck.wait(120 * SLOW)
+    m.stop()
+    move.communicate(timeout=120 * SLOW)
+    bucket.faults = []
+    m.start()
+    if state(m) == "not joined":
+        m.ctl("cluster", "adopt")
+    same_files(mirrord(REPO + section), m.files)
+
+
+def test_a_stop_does_not_wait_for_a_leave(alone, section, mirrord, bucket):
+    first = alone()
+    restart(first, first.alone + section)
+    first.ctl("cluster", "adopt")
+    m = mirrord(REPO + section)
+    bucket.faults = [Fault("slow", "blob/", ("GET",), delay=3600)]
+    bucket.faults[0].struck = threading.Event()
+    leave = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "cluster", "leave", "--local"], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert bucket.faults[0].struck.wait(120 * SLOW)
+    m.stop()
+    leave.communicate(timeout=120 * SLOW)
+    bucket.faults = []
+    m.start()
+    assert state(m) == "up"
+    same_files(m, first.files)

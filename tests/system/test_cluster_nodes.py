@@ -1,9 +1,11 @@
 """Which mirrors a cluster has: mirrorctl cluster nodes, and the list for agents."""
 import json
+import random
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -169,6 +171,42 @@ def test_a_stop_is_announced(node, bucket):
     assert a.child.wait(timeout=120 * SLOW) == 0
     heard(b, ["ready"])
     assert len(bucket.under("node/")) == 1
+
+def test_a_rolling_restart_under_load(node, bucket):
+    """A balancer that asks /readyz, as one does: each mirror is drained, stopped and started, and no request fails."""
+    nodes = [node(), node(), node()]
+    heard(nodes[0], ["ready"] * 3)
+    token = nodes[0].token("ci", "publish:models/*")
+    for m in nodes:
+        until(lambda m=m: m.put("/models/me/gpt/ready", b"", token=token).status in (200, 201))
+    stop, failed, done = threading.Event(), [], [0]
+
+    def client(number):
+        dice, i = random.Random(number), 0
+        while not stop.is_set():
+            ready = [m for m in nodes if m.child is not None and m.get("/readyz").status == 200]
+            m, path = dice.choice(ready), f"/models/me/set{number}/{i}"
+            got = m.put(path, path.encode(), token=token)
+            back = m.get(path)
+            if got.status != 201 or back.body != path.encode():
+                failed.append((path, got, back))
+            i += 1
+            done[0] += 1
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(3)]
+    for t in threads:
+        t.start()
+    for m in nodes:
+        before = done[0]
+        until(lambda: done[0] > before + 10)
+        m.ctl("cluster", "drain")
+        before = done[0]
+        until(lambda: done[0] > before + 10)  # whoever chose it before has ended
+        m.stop()
+        m.start()
+    stop.set()
+    for t in threads:
+        t.join()
+    assert not failed and done[0] > 60
 
 
 # --- a copy ---

@@ -30,7 +30,8 @@ enum {
     TRIES = 8,                   /* of a round that others disturb */
     SMALL_INDEX_ROWS = 4096,
     MERGE_INDEXES = 32, /* so many small indexes become one */
-    LISTS_MAX = 256,    /* that are looked at in one tick */
+    DELETERS = 8,
+    LISTS_MAX = 256, /* that are looked at in one tick */
     RETRY_MS = 30000,
     SKEW_SHARE = 16, /* of orphan_age_s: for clocks of gateways that differ */
 };
@@ -62,12 +63,12 @@ struct collect {
     bool noting;      /* versions that are published, for the run */
     struct buf noted; /* each: tree's key (4 + n), root */
     bool places_ended;
+    bool own_run_ended; /* no row says that a run of this mirror goes on that does not */
     uint64_t deleted, deleted_bytes;
     struct failing failing[WORKS];
     /* The thread's own. */
     struct waiting_list *waiting;
     size_t lists, list_room;
-    bool own_run_ended; /* the row of a run of an earlier start was seen to */
     uint64_t idle_since_unix_s;
     uint64_t again_ms; /* not before: the last run failed */
 };
@@ -472,15 +473,54 @@ static int delete_object(struct collect *c, const struct dead_object *o, struct 
     return rc;
 }
 
-static int delete_objects(struct collect *c, struct slice objects, struct err *e)
+/* A list that several threads work on. */
+struct deletion {
+    struct collect *c;
+    struct lock lock; /* LOCK_LEAF; guards what follows */
+    struct slice objects;
+    int rc; /* of the first that failed; the others end then */
+    struct err why;
+};
+
+static void *run_deleter(void *arg)
 {
+    struct deletion *x = arg;
     struct dead_object o;
+    struct err why = {0};
+    bool more;
     int rc = 0;
 
-    while (rc == 0 && dead_list_next(&objects, &o)) {
-        rc = delete_object(c, &o, e);
+    do {
+        lock_take(&x->lock);
+        if (rc != 0 && x->rc == 0) {
+            x->rc = rc;
+            x->why = why;
+        }
+        more = x->rc == 0 && dead_list_next(&x->objects, &o);
+        lock_drop(&x->lock);
+        rc = more ? delete_object(x->c, &o, &why) : 0;
+    } while (more);
+    return NULL;
+}
+
+/* One request deletes one object: stores disagree about requests that delete many. */
+static int delete_objects(struct collect *c, struct slice objects, struct err *e)
+{
+    struct deletion x = {.c = c, .objects = objects};
+    pthread_t thread[DELETERS];
+
+    lock_init(&x.lock, LOCK_LEAF);
+    for (size_t i = 0; i < DELETERS; i++) {
+        thread[i] = thread_start("delete", run_deleter, &x);
     }
-    return rc;
+    for (size_t i = 0; i < DELETERS; i++) {
+        pthread_join(thread[i], NULL);
+    }
+    lock_fini(&x.lock);
+    if (x.rc != 0) {
+        *e = x.why;
+    }
+    return x.rc;
 }
 
 /* --- orphans --- */
@@ -517,11 +557,18 @@ static int name_all(struct run *x, struct err *e)
 
 static int say_orphans(struct run *x, uint64_t before_unix_s, struct err *e)
 {
-    struct batch *b = batch_new();
+    uint64_t earlier_unix_s;
+    struct batch *b;
+    int rc = orphans_get(x->c->set.store, &earlier_unix_s, e);
 
-    orphans_put(b, before_unix_s);
+    if (rc != 0) {
+        return rc;
+    }
+    b = batch_new();
+    orphans_put(b, before_unix_s, earlier_unix_s);
     generation_change(b);
-    return store_commit(x->c->set.store, &b, COMMIT_SYNC, e);
+    rc = store_commit(x->c->set.store, &b, COMMIT_SYNC, e);
+    return rc == E_CHANGED ? err_set(e, E_BUSY, "another mirror is deleting orphans") : rc;
 }
 
 /* A publish that named one of them is in the log before the entry, and then it is named now; or it
@@ -589,8 +636,7 @@ static int end_run(struct collect *c, const struct collect_run *mine,
     return store_commit(c->set.store, &b, COMMIT_SYNC, e);
 }
 
-/* Says in the log that this mirror is collecting, so that no other one does. */
-static int claim_run(struct collect *c, struct collect_run *out, struct err *e)
+static int try_to_claim(struct collect *c, struct collect_run *out, struct err *e)
 {
     struct collect_run last;
     struct batch *b = NULL;
@@ -612,6 +658,18 @@ static int claim_run(struct collect *c, struct collect_run *out, struct err *e)
         b = batch_new();
         collect_run_put(b, out, none ? NULL : &last);
         rc = store_commit(c->set.store, &b, COMMIT_SYNC, e);
+    }
+    return rc;
+}
+
+/* Says in the log that this mirror is collecting, so that no other one does. The row may change
+ * meanwhile because an earlier run was ended. */
+static int claim_run(struct collect *c, struct collect_run *out, struct err *e)
+{
+    int rc = E_CHANGED;
+
+    for (unsigned i = 0; rc == E_CHANGED && i < TRIES; i++) {
+        rc = try_to_claim(c, out, e);
     }
     return rc == E_CHANGED ? err_set(e, E_BUSY, "another mirror has just begun to collect") : rc;
 }
@@ -647,6 +705,11 @@ static int run_all(struct run *x, struct err *e)
     rc = run_rounds(x, e);
     rc = rc != 0 ? rc : collect_orphans(x, e);
     ended = x->dry ? 0 : end_run(x->c, &mine, x->out, &why);
+    if (ended != 0) {
+        lock_take(&x->c->lock);
+        x->c->own_run_ended = false; /* the thread sees to it */
+        lock_drop(&x->c->lock);
+    }
     if (rc == 0 && ended != 0) {
         *e = why;
         rc = ended;
@@ -825,14 +888,24 @@ static int end_earlier_run(struct collect *c, struct err *e)
 {
     static const struct collect_report nothing;
     struct collect_run last;
+    bool due;
     int rc = 0;
 
-    if (!c->own_run_ended && collect_run_get(c->set.store, &last, NULL) == 0 &&
-        last.ended_unix_s == 0 && strcmp(last.node, c->set.node) == 0) {
+    lock_take(&c->lock);
+    due = !c->own_run_ended && !c->running;
+    lock_drop(&c->lock);
+    if (!due) {
+        return 0;
+    }
+    if (collect_run_get(c->set.store, &last, NULL) == 0 && last.ended_unix_s == 0 &&
+        strcmp(last.node, c->set.node) == 0) {
         rc = end_run(c, &last, &nothing, e);
     }
-    c->own_run_ended = rc == 0 || rc == E_CHANGED;
-    return rc == E_CHANGED ? 0 : rc;
+    rc = rc == E_CHANGED ? 0 : rc; /* a run has begun since */
+    lock_take(&c->lock);
+    c->own_run_ended = rc == 0;
+    lock_drop(&c->lock);
+    return rc;
 }
 
 static bool run_is_due(struct collect *c)

@@ -144,9 +144,17 @@ int orphans_get(struct store *s, uint64_t *before_unix_s, struct err *e)
     return rc == E_NOTFOUND ? 0 : rc;
 }
 
-void orphans_put(struct batch *b, uint64_t before_unix_s)
+void orphans_put(struct batch *b, uint64_t before_unix_s, uint64_t earlier_unix_s)
 {
-    put_row_number(b, ORPHANS, before_unix_s);
+    char value[8];
+
+    be_put(value, sizeof value, earlier_unix_s);
+    if (earlier_unix_s == 0) {
+        batch_require_absent(b, TABLE_COLLECT, ORPHANS);
+    } else {
+        batch_require_value(b, TABLE_COLLECT, ORPHANS, slice_of(value, sizeof value));
+    }
+    put_row_number(b, ORPHANS, max_u64(before_unix_s, earlier_unix_s));
 }
 
 /* --- condemned objects --- */

@@ -38,7 +38,8 @@ uint64_t generation_begun_unix_s(const struct batch *b);
 
 /* T; 0: none yet. */
 MUST_USE int orphans_get(struct store *s, uint64_t *before_unix_s, struct err *e);
-void orphans_put(struct batch *b, uint64_t before_unix_s);
+/* Requires that T is still `earlier`, and never lowers it. */
+void orphans_put(struct batch *b, uint64_t before_unix_s, uint64_t earlier_unix_s);
 
 struct condemned {
     uint64_t list; /* nonce */

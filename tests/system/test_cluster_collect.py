@@ -329,7 +329,8 @@ def test_two_collections_at_once(node, bucket):
     live = published_and_removed(a, token, {f"/models/me/gpt/{i}": os.urandom(30_000) for i in range(4)})
     until(lambda: versions(b) == versions(a))
     children = [m.start_ctl("cluster", "gc") for m in (a, b)]
-    assert 0 in [c.wait(60) for c in children]
+    assert 0 in [c.wait(120) for c in children]
+    until(lambda: status(b)["collection"] != "running")
     collect(b)
     swept(a)
     fresh(node, live)

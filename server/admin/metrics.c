@@ -175,6 +175,24 @@ static void print_cluster_relayed(struct text *t)
     }
 }
 
+static void print_cluster_owner_requests(struct text *t)
+{
+    const struct origin_request_stats *o = &t->s->cluster.owners;
+
+    if (t->s->clustered && t->s->cluster.owned) {
+        buf_addf(t->out, "%s{result=\"ok\"} %" PRIu64 "\n", t->name,
+                 o->requests - min_u64(o->errors, o->requests));
+        buf_addf(t->out, "%s{result=\"failed\"} %" PRIu64 "\n", t->name, o->errors);
+    }
+}
+
+static void print_cluster_owner_bytes(struct text *t)
+{
+    if (t->s->clustered && t->s->cluster.owned) {
+        add_one_sample(t, (double)t->s->cluster.owners.bytes);
+    }
+}
+
 static void print_cluster_hints_up(struct text *t)
 {
     if (t->s->clustered && t->s->cluster.hinted) {

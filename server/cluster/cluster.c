@@ -1275,6 +1275,10 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
     if (out->hinted) {
         hints_status(c->hints, &out->hints);
     }
+    out->owned = c->owners != NULL;
+    if (out->owned) {
+        owners_stats(c->owners, &out->owners);
+    }
     out->relays = c->relay != NULL;
     if (out->relays) {
         relay_stats(c->relay, &out->relayed);

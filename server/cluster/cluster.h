@@ -181,6 +181,8 @@ struct cluster_status {
     bool hinted;                    /* there are hints */
     struct hints_status hints;
     struct collect_status collect;
+    bool owned; /* objects have owners */
+    struct origin_request_stats owners;
     bool relays; /* this mirror passes requests on to others */
     struct relay_stats relayed;
 };

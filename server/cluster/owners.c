@@ -33,7 +33,8 @@ struct owners {
     const char *node;
     uint32_t weight; /* 0: others cannot ask this mirror */
     char *secret;
-    struct lock lock; /* LOCK_OWNERS; guards what follows */
+    struct origin_request_counters count; /* of all */
+    struct lock lock;                     /* LOCK_OWNERS; guards what follows */
     struct peer peer[MEMBERS_MAX];
     size_t peers;
     uint64_t choices;
@@ -122,6 +123,7 @@ static struct peer *peer_of(struct owners *o, const struct member *m)
         log_debug("cluster.address", "node=%s why=\"%s\"", m->node, e.text);
         return NULL;
     }
+    origin_count_in(origin, &o->count);
     p = p != NULL ? p : peer_place(o);
     origin_free(&p->origin);
     *p = (struct peer){.origin = origin, .used = ++o->choices};
@@ -242,6 +244,11 @@ bool owners_signed(const struct owners *o, struct slice text, struct slice signa
     return signature_is(o->secret, PURPOSE, text, signature);
 }
 
+void owners_stats(const struct owners *o, struct origin_request_stats *out)
+{
+    origin_request_stats_read(&o->count, out);
+}
+
 /* --- open and close --- */
 
 struct owners *owners_open(struct members *m, const char *node, uint32_t weight, const char *secret)
@@ -250,6 +257,7 @@ struct owners *owners_open(struct members *m, const char *node, uint32_t weight,
 
     *o =
         (struct owners){.members = m, .node = node, .weight = weight, .secret = mem_strdup(secret)};
+    origin_request_counters_init(&o->count);
     lock_init(&o->lock, LOCK_OWNERS);
     return o;
 }
@@ -266,6 +274,7 @@ void owners_close(struct owners **op)
         origin_free(&o->peer[i].origin);
     }
     lock_fini(&o->lock);
+    origin_request_counters_fini(&o->count);
     OPENSSL_cleanse(o->secret, strlen(o->secret));
     free(o->secret);
     free(o);

@@ -30,6 +30,9 @@ void owners_close(struct owners **op);          /* NULL is fine */
 
 extern const struct neighbor_ops owners_ops; /* arg: the owners */
 
+/* Requests of this mirror to others, and the bytes that they have sent. */
+void owners_stats(const struct owners *o, struct origin_request_stats *out);
+
 /* Whether a mirror of this cluster has signed the text of a lookup. */
 MUST_USE bool owners_signed(const struct owners *o, struct slice text, struct slice signature);
 

@@ -77,6 +77,15 @@ def test_a_cold_object_is_fetched_once(three, origin):
         assert (thing.bytes, thing.requests) == (size, 1) if size < 4 * MIB else thing.bytes == size
 
 
+def test_what_mirrors_ask_each_other_is_counted(three, origin):
+    before = [m.metric("mirrord_cluster_owner_bytes_total") for m in three]
+    origin.put("/keep/counted", size=100_000)
+    for m in three:
+        assert m.get("/data/keep/counted").status == 200
+    assert sum(m.metric("mirrord_cluster_owner_bytes_total") for m in three) - sum(before) == 200_000
+    assert sum(m.metric("mirrord_cluster_owner_requests_total", result="ok") for m in three) >= 2
+
+
 def test_expiry_and_absence_are_asked_for_once(three, origin):
     """An object that is fresh for a second, and one that is not there: however many mirrors are asked."""
     thing = origin.put("/changes", size=1000, fields="cache-control: max-age=2")

@@ -135,11 +135,13 @@ static void set_total(struct fetch *f, uint64_t total)
     lock_drop(&f->lock);
 }
 
+/* Mirrors and the bucket of a cluster have other ETags for the same bytes: the digest judges
+ * them. */
 static bool same_validator(const struct fetch *f, const struct origin_head *h)
 {
     struct slice etag = slice_trim(origin_head_field(h, "etag"));
 
-    return slice_eq(etag, f->object.origin_etag);
+    return slice_eq(etag, f->object.origin_etag) || (f->lookup.digest_known && f->neighbors != 0);
 }
 
 /* May parts be joined? A strong validator, or a digest that judges the whole (RFC 9110

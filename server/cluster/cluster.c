@@ -23,7 +23,6 @@
 #define NODE_KEY SLICE("cluster node")
 
 /* The cache's name for what lies in the bucket. No repository has such a name. */
-#define CONTENT_REPO "/cluster"
 
 enum {
     ID_BYTES = 16,

@@ -104,6 +104,8 @@ void cluster_on_limits(struct cluster *c, const struct cluster_limit_ops *ops, v
 void cluster_stop(struct cluster *c); /* NULL is fine */
 void cluster_close(struct cluster **cp);
 
+/* The name of no repository, for lookups of the bucket's content. */
+#define CONTENT_REPO "/cluster"
 /* For a large blob that lies in the bucket and not in the store: fills a lookup by which the cache
  * streams it while it arrives. Texts are in the arena. False: blob_open() is quick, or the blob is
  * nowhere. Reads rows: blocks. */

@@ -144,6 +144,78 @@ static void take_range(struct request *c, struct lookup *w)
     }
 }
 
+/* --- large files of trees, whose origin is the cluster's bucket --- */
+
+struct content_step {
+    struct step step;
+    struct digest digest;
+    enum lookup_asker asker;
+    struct arena arena; /* of the lookup */
+    struct lookup lookup;
+    bool in_bucket; /* and not here */
+    struct blob *blob;
+};
+
+static void content_work(struct step *s)
+{
+    struct content_step *p = (struct content_step *)s;
+    const struct serve_deps *deps = s->request->serve_loop->deps;
+    bool here = false;
+
+    p->in_bucket = cluster_lookup(deps->cluster, &p->digest, &p->arena, &p->lookup);
+    if (!p->in_bucket) {
+        s->rc = blob_is_here(deps->store, &p->digest, &here, &s->why);
+        s->rc = s->rc == 0 && !here ? E_NOTFOUND : s->rc;
+        s->rc = s->rc != 0 ? s->rc : blob_open(deps->store, &p->digest, &p->blob, &s->why);
+    }
+}
+
+static void content_done(struct step *s)
+{
+    struct content_step *p = (struct content_step *)s;
+    struct request *c = s->request;
+    struct cached_response *h;
+
+    if (s->rc != 0) {
+        refuse(c->x, 404, "this mirror has no such file\n");
+    } else if (p->in_bucket) {
+        lookup_copy(&c->arena, &p->lookup, &c->plan.lookup);
+        c->plan.lookup.asker = p->asker;
+        take_range(c, &c->plan.lookup);
+        request_lookup(c, &c->plan.lookup, on_answer);
+    } else {
+        h = cached_response_new(c->set, c->repo, SLICE(""), SLICE(""));
+        h->reply.status = 200;
+        h->valid.total_bytes = blob_size_bytes(p->blob);
+        h->blob = p->blob;
+        p->blob = NULL;
+        reply_add(&h->reply, SLICE("accept-ranges"), SLICE("bytes"));
+        reply_add(&h->reply, SLICE(NEIGHBOR_SINCE_FIELD), SLICE("0"));
+        c->request_log->cached_response = h;
+        reply_send(c->x, c->request_log, h);
+    }
+}
+
+static void content_free(struct step *s)
+{
+    struct content_step *p = (struct content_step *)s;
+
+    blob_release(&p->blob);
+    arena_fini(&p->arena);
+}
+
+static void answer_content(struct request *c, const struct lookup *w)
+{
+    struct content_step *p = NEW(struct content_step);
+
+    p->digest = w->digest;
+    p->asker = w->asker;
+    p->step = (struct step){.work = content_work, .done = content_done, .free = content_free};
+    request_step(c, c->serve_loop->deps->readers, &p->step);
+}
+
+/* --- which object --- */
+
 /* NULL: this mirror has no such repository, or another one. */
 static struct repo *repo_of(const struct repo_set *set, struct neighbor_asked *w)
 {
@@ -175,6 +247,12 @@ void neighbor_answer(struct serve_loop *d, struct exchange *x, struct request_lo
         refuse(x, 403, "the signature is not that of a mirror of this cluster\n");
     } else if (!neighbor_lookup(text, exchange_arena(x), &w)) {
         refuse(x, 400, "the lookup cannot be decoded: the mirrors have different versions\n");
+    } else if (slice_eqs(w.lookup.repo, CONTENT_REPO) && w.lookup.digest_known &&
+               d->set->count != 0) {
+        c = request_new(d, x, v, d->set->repo[0], SLICE(""));
+        if (c != NULL) {
+            answer_content(c, &w.lookup);
+        }
     } else if ((r = repo_of(d->set, &w)) == NULL) {
         refuse(x, 404, "this mirror has no such repository with that origin\n");
     } else if ((c = request_new(d, x, v, r, SLICE(""))) != NULL) {

@@ -89,11 +89,12 @@ class Request:
 
 
 class Bucket:
-    """objects: key -> (bytes, when it was written), below no prefix. counts: (method, first part of the key) -> requests. deleted: key -> the
+    """objects: key -> (bytes, when it was written), below no prefix. counts: (method, first part of the key) -> requests. sent: first part of
+    the key -> bytes of responses. deleted: key -> the
     bytes that it had when it was deleted first. most_at_once: requests that were under way at the same time. dated: responses have a Date."""
 
     def __init__(self, port=None, seed=1, host="127.0.0.1"):
-        self.host, self.port, self.objects, self.counts, self.faults = host, port or free_port(), {}, {}, []
+        self.host, self.port, self.objects, self.counts, self.sent, self.faults = host, port or free_port(), {}, {}, {}, []
         self.uploads = {}  # id -> (key, {number: bytes})
         self.versioned, self.atomic, self.checks_bodies, self.clock_ahead, self.down = False, True, True, 0, False
         self.dated = True
@@ -309,8 +310,14 @@ class Bucket:
         del self.uploads[r.query["uploadId"]]
         return 200, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>", xml, None
 
+    def object(self, r, body):
+        status, part, fields, extra = self.part_of(r, body)
+        first = r.key.removeprefix("prod/").partition("/")[0]
+        self.sent[first] = self.sent.get(first, 0) + len(part)
+        return status, part, fields, extra
+
     @staticmethod
-    def object(r, body):
+    def part_of(r, body):
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", r.fields.get("range", ""))
         if not found:
             return 200, body, {}, None

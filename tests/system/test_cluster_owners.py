@@ -12,7 +12,7 @@ from harness.mirrord import free_port, until
 
 MIB = 1 << 20
 RING = int(os.environ.get("RING", "60"))  # objects: 2000 make 10,000 requests
-FILES = 'repo "data" {{ protocol = "generic" origin = "{}/" rule \'^/keep/\' {{ class = immutable }} }}'
+FILES = 'repo "models" {{ protocol = "hosted" }} repo "data" {{ protocol = "generic" origin = "{}/" rule \'^/keep/\' {{ class = immutable }} }}'
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +141,23 @@ def test_what_an_origin_says_no_with(three, origin):
         assert got.status == 403 and b"not you" in got.body
         got = m.get("/data/broken")
         assert got.status in (502, 504) and b"origin" in got.body, got.body
+
+
+def test_a_large_file_leaves_the_bucket_once(three, bucket):
+    """What is hosted: the owner of a file reads it from the bucket, for all of them."""
+    a, *others = three
+    data = random.Random(7).randbytes(24 * MIB)
+    token = a.token("ci", "publish:models/*")
+    assert a.put("/models/me/big/file", data, token=token).status == 201
+    name = "/models/me/big/file"
+    until(lambda: all(m.get(name, method="HEAD").status == 200 for m in three))
+    sent = bucket.sent.get("blob", 0)
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        got = list(pool.map(lambda m: m.get(name), others * 3))
+    assert {g.status for g in got} == {200} and all(g.body == data for g in got)
+    assert bucket.sent.get("blob", 0) - sent <= 24 * MIB
+    part = others[0].get(name, headers={"range": "bytes=1000000-1000099"})
+    assert part.status == 206 and part.body == data[1000000:1000100]
 
 
 def test_strangers_are_refused(three, origin):

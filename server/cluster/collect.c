@@ -24,7 +24,7 @@ enum {
     AGAIN_MS = 10 * 60 * 1000, /* after a run that failed */
     CLOCK_BYTES_MAX = 4096,
     NOTED_BYTES_MAX = 16 << 20,
-    ROUND_ROWS_MAX = 1 << 19,    /* of the indexes that one entry ends */
+    ROUND_ROWS_MAX = 1 << 21,    /* of the indexes that one entry ends: 195 MB of places */
     ROUND_INDEXES_MAX = 1 << 14, /* 40 bytes each in that entry */
     ROUNDS_MAX = 64,             /* of a run */
     TRIES = 8,                   /* of a round that others disturb */
@@ -382,7 +382,8 @@ static int rewrite_chosen(struct run *x, struct err *e)
     return rc;
 }
 
-static int condemn(struct run *x, struct err *e)
+/* *more: stays true if something was collected. */
+static int condemn(struct run *x, bool *more, struct err *e)
 {
     struct batch *b = batch_new();
     struct rewritten done;
@@ -400,6 +401,7 @@ static int condemn(struct run *x, struct err *e)
         x->out->condemned += done.objects;
         x->out->condemned_bytes += done.bytes;
         x->out->copied_bytes += done.copied_bytes;
+        *more = *more && done.dropped != 0;
         log_info("cluster.condemned",
                  "indexes=%zu objects=%" PRIu64 " bytes=%" PRIu64 " copied_bytes=%" PRIu64,
                  x->choices, done.objects, done.bytes, done.copied_bytes);
@@ -421,7 +423,7 @@ static int round_once(struct run *x, bool *more, struct err *e)
     if (rc == 0 && x->choices != 0 && !x->dry) {
         rc = *more ? keep_others(x, e) : 0;
         rc = rc != 0 ? rc : rewrite_chosen(x, e);
-        rc = rc != 0 ? rc : condemn(x, e);
+        rc = rc != 0 ? rc : condemn(x, more, e);
     }
     note_end(x->c);
     forget_round(x);

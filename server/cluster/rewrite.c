@@ -490,6 +490,7 @@ int rewrite_finish(struct rewrite *r, struct batch *b, struct rewritten *out, st
     }
     if (rc == 0) {
         batch_add(b, r->batch);
+        r->counts.dropped = r->drops;
         *out = r->counts;
     }
     return rc;

@@ -66,7 +66,8 @@ MUST_USE int rewrite_index(struct rewrite *r, const struct index_row *row,
 struct rewritten {
     uint64_t objects, bytes; /* that are dead now, with their indexes */
     uint64_t copied_bytes;
-    uint64_t list; /* nonce; 0: nothing is dead */
+    uint64_t dropped; /* items */
+    uint64_t list;    /* nonce; 0: nothing is dead */
 };
 /* Writes what is left to write, then adds to the batch: the end of the old indexes, which it
  * requires, the new ones and their places, and the condemned list. */

@@ -118,7 +118,7 @@ PRINT_SYNC(entries, v->head.entries)
             add_one_sample(t, (double)(value));                                                    \
         }                                                                                          \
     }
-PRINT_CLUSTER(up, c->failures == 0 && c->state != CLUSTER_STOPPED)
+PRINT_CLUSTER(up, c->failures == 0 && c->state != CLUSTER_STOPPED && c->state != CLUSTER_NOT_JOINED)
 PRINT_CLUSTER(stopped, c->state == CLUSTER_STOPPED || c->state == CLUSTER_BROKEN)
 PRINT_CLUSTER(check, c->checked.step == NULL)
 PRINT_CLUSTER(checked, c->checked.at_unix_s)

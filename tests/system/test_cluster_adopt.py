@@ -83,7 +83,7 @@ def test_a_mirror_moves_into_a_bucket(alone, section, mirrord, bucket):
     versions = m.ctl("snapshot", "ls", "models", "me/set0", "--json").stdout
     restart(m, m.alone + section)
     m.says("cluster.not_joined")
-    assert state(m) == "not joined" and not bucket.objects
+    assert state(m) == "not joined" and not bucket.objects and m.metric("mirrord_cluster_up") == 0
     [t] = [t for t in json.loads(m.ctl("status", "--json", check=False).stdout)["trouble"] if t["kind"] == "cluster"]
     assert "stands alone" in t["what"] and "cluster adopt" in t["todo"]
     same_files(m, m.files)
@@ -91,7 +91,7 @@ def test_a_mirror_moves_into_a_bucket(alone, section, mirrord, bucket):
     assert m.get("/readyz").status == 200
     done = m.ctl_json("cluster", "adopt")
     assert done["bucket"].startswith(bucket.url) and done["uploaded_bytes"] > 3 << 20, done
-    assert state(m) == "up" and m.ctl("status").returncode == 0
+    assert state(m) == "up" and m.ctl("status").returncode == 0 and m.metric("mirrord_cluster_up") == 1
     assert publish(m, "/models/me/set0/after", b"2").status == 201
     other = mirrord(REPO + section)
     same_files(other, m.files)

@@ -37,6 +37,11 @@ _mirrorctl()
         'hf pin') w+=' --token-file' ;;
         'hf rollback') w+=' --release' ;;
         verify*) w+=' --deep --repair' ;;
+        'cluster drain') w+=' --timeout --off' ;;
+        'cluster void') w+=' --digest' ;;
+        'cluster leave') w+=' --local --force' ;;
+        'cluster gc') w+=' --dry-run' ;;
+        'cluster verify') w+=' --deep' ;;
         'hf export') w+=' --to --fetch --since --force --deep' ;;
         'hf import') w+=' --into --open --no-pin --digest --deep' ;;
         'token create') w+=' --name --scope --expires' ;;
@@ -55,7 +60,7 @@ _mirrorctl()
         token) w='create ls revoke' ;;
         peers) w='ls' ;;
         upstream) w='check' ;;
-        cluster) w='status check' ;;
+        cluster) w='status nodes drain void adopt leave check gc verify' ;;
         config) w='test reload' ;;
         tls) w='init' ;;
         *) w='' ;;

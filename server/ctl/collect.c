@@ -110,6 +110,9 @@ int ctl_cluster_verify(struct ctl *c, struct err *e)
     progress_close(&x.bar);
     if (rc == 0 && get_bool(ok, "alone")) {
         say_collected(c, ok, false);
+        if (c->json) {
+            print_json(ok);
+        }
     } else if (rc == 0) {
         say_verified(c, ok);
         json_object_set(ok, "list", x.findings);

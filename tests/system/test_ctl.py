@@ -170,7 +170,14 @@ VERBS = {
     "peers ls": (None, ([], 66)),
     "upstream check": ([], (["none"], 66)),
     "cluster status": ([], None),
+    "cluster nodes": ([], None),
+    "cluster drain": (None, ([], 69)),
+    "cluster void": (None, (["1"], 78)),
+    "cluster adopt": (None, ([], 78)),
+    "cluster leave": (None, (["--local"], 78)),
     "cluster check": (None, ([], 78)),
+    "cluster gc": ([], None),
+    "cluster verify": ([], None),
     "config test": ([], None),
     "config reload": ([], None),
     "tls init": ([], (["--csr"], 73)),
@@ -200,7 +207,7 @@ def test_every_verb_speaks_json(m, tmp_path):
             assert (done.returncode, error["exit"]) == (bad[1], bad[1]) and error["text"] in done.stderr, (verb, done)
         done, said = run(["--nosuch"])
         assert done.returncode == 64 and said["error"]["code"] == "E_USAGE", (verb, done)
-        if verb not in ("init", "tls init", "verify", "cluster check", "config test"):
+        if verb not in ("init", "tls init", "verify", "cluster check", "cluster void", "config test"):
             done = m.ctl("--json", "--socket", tmp_path / "none", *verb.split(), *good, check=False)
             assert done.returncode == 69 and json.loads(done.stdout)["error"]["code"] == "E_NETWORK", (verb, done)
 

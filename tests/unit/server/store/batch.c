@@ -118,7 +118,7 @@ static void test_shared_tables(void **state)
         assert_true(table_of_shared_number(is[i].number, &t) && t == is[i].table);
     }
     assert_false(table_of_shared_number(0, &t));
-    assert_false(table_of_shared_number(13, &t));
+    assert_false(table_of_shared_number(15, &t));
 }
 
 static void test_shared_batches(void **state)

@@ -474,6 +474,16 @@ out:
     return rc;
 }
 
+/* Syncs first, so another mirror can go on with them. Then whoever waits for the bucket hears that
+ * this mirror ends. */
+static void stop_cluster(struct daemon *d, uint64_t sync_wait_ms)
+{
+    if (d->cluster != NULL) {
+        sync_stop(d->sync, sync_wait_ms);
+        cluster_stop(d->cluster);
+    }
+}
+
 /* Reverse order; each closer takes what is open. Steps that are out end before the desks are
  * emptied, fills before the loops that their readers live on. */
 void daemon_close(struct daemon **dp)
@@ -484,10 +494,7 @@ void daemon_close(struct daemon **dp)
         return;
     }
     *dp = NULL;
-    if (d->cluster != NULL) {
-        sync_stop(d->sync, SYNC_STOP_MS); /* so another mirror can go on with them at once */
-    }
-    cluster_stop(d->cluster); /* who waits for the bucket hears that we end */
+    stop_cluster(d, SYNC_STOP_MS);
     control_close(&d->control);
     prefetches_close(&d->prefetches);
     modules_close(&d->modules);
@@ -521,6 +528,8 @@ void daemon_close(struct daemon **dp)
 
 /* --- running --- */
 
+enum { DRAIN_LOOK_MS = 60000, ANSWER_MS = 2000 };
+
 struct drain {
     struct lock lock;
     struct cond over;
@@ -537,6 +546,27 @@ static void drained(void *arg)
     lock_drop(&dr->lock);
 }
 
+static bool is_drained_within(struct drain *dr, uint64_t ms)
+{
+    uint64_t began_ms = clock_now_ms(), passed_ms;
+    bool done;
+
+    lock_take(&dr->lock);
+    while (!dr->done && (passed_ms = clock_now_ms() - began_ms) < ms) {
+        (void)cond_wait_ms(&dr->over, &dr->lock, min_u64(ms - passed_ms, DRAIN_LOOK_MS));
+    }
+    done = dr->done;
+    lock_drop(&dr->lock);
+    return done;
+}
+
+/* Clients that wait for the cluster's bucket are answered so long before their connections are
+ * closed. */
+static uint64_t answer_ms(const struct conf *c)
+{
+    return min_u64(c->drain_ms / 2, ANSWER_MS);
+}
+
 static void drain(struct daemon *d)
 {
     struct drain dr = {0};
@@ -548,16 +578,16 @@ static void drain(struct daemon *d)
     cond_init(&dr.over);
     if (d->cluster != NULL) {
         cluster_leave(d->cluster);
+        sync_stop(d->sync, 0); /* their runs go on elsewhere */
     }
     lock_take(&d->lifecycle->reloading); /* a reload under way ends first, none begins after */
     d->lifecycle->draining = true;
     http_server_drain(d->http, rs->conf->drain_ms, drained, &dr);
     lock_drop(&d->lifecycle->reloading);
-    lock_take(&dr.lock);
-    while (!dr.done) {
-        cond_wait(&dr.over, &dr.lock);
+    if (d->cluster != NULL && !is_drained_within(&dr, rs->conf->drain_ms - answer_ms(rs->conf))) {
+        stop_cluster(d, 0);
     }
-    lock_drop(&dr.lock);
+    (void)is_drained_within(&dr, UINT64_MAX);
     cond_fini(&dr.over);
     lock_fini(&dr.lock);
     repo_set_release(&rs);

@@ -956,7 +956,7 @@ static void wait_for_moving(struct cluster *c)
 
 void cluster_stop(struct cluster *c)
 {
-    if (c == NULL || c->sequencer == NULL) {
+    if (c == NULL || c->sequencer == NULL || c->ends) {
         return;
     }
     lock_take(&c->check_lock); /* no adopt or leave begins from now on */

@@ -101,7 +101,9 @@ struct cluster_limit_ops {
     void (*pause)(void *arg, const struct member_pause *r);
 };
 void cluster_on_limits(struct cluster *c, const struct cluster_limit_ops *ops, void *arg);
-void cluster_stop(struct cluster *c); /* NULL is fine */
+/* Whoever waits for the bucket gets E_CANCELLED or E_AGAIN, and so does whoever comes later. A
+ * second call and NULL are fine. */
+void cluster_stop(struct cluster *c);
 void cluster_close(struct cluster **cp);
 
 /* The name of no repository, for lookups of the bucket's content. */

@@ -855,15 +855,17 @@ void sync_stop(struct sync *s, uint64_t wait_ms)
 {
     uint64_t until_ms = clock_now_ms() + wait_ms, now_ms;
 
-    if (s == NULL || s->joined) {
+    if (s == NULL) {
         return;
     }
     lock_take(&s->lock);
     s->stop = true;
     cond_broadcast(&s->news);
     lock_drop(&s->lock);
-    pthread_join(s->thread, NULL);
-    s->joined = true;
+    if (!s->joined) {
+        pthread_join(s->thread, NULL);
+        s->joined = true;
+    }
     lock_take(&s->lock);
     LIST_EACH (&s->tasks, it) {
         struct task *t = LIST_ITEM(it, struct task, node);

@@ -24,7 +24,7 @@ struct sync;
 
 struct sync *sync_open(const struct run_world *w);
 /* Stops the schedule and the runs, which continue after the next start or, in a cluster, on another
- * mirror; waits up to wait_ms for their ends. NULL is fine. */
+ * mirror; waits up to wait_ms for their ends. A second call and NULL are fine. */
 void sync_stop(struct sync *s, uint64_t wait_ms);
 void sync_close(struct sync **sp); /* after sync_stop(), or instead of it */
 /* Of a cluster: another mirror may have changed what the schedule goes by. Does not block. */

@@ -209,3 +209,20 @@ def test_a_bucket_that_refuses_this_mirror_does_not_refuse_its_clients(node, buc
     bucket.faults = [Fault("read-only", "pack/", ("GET", "PUT"))]
     said = b.get("/models/me/gpt/x").status, a.put("/models/me/gpt/y", b"y" * 5000, token=token).status
     assert said == (503, 503)
+
+
+def test_a_client_whose_change_waits_at_the_end(node, bucket):
+    """The bucket is silent, and the drain ends: the client gets an answer, not a closed connection."""
+    m = node(conf='drain = "6s"')
+    token = m.token("ci", "publish:models/*")
+    assert m.put("/models/me/gpt/x", b"1", token=token).status == 201
+    for keys in ("log/", "pack/"):
+        bucket.faults = [Fault("slow", keys, ("PUT",), delay=600)]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(m.put, "/models/me/gpt/y", b"2", token=token)
+            until(lambda: m.ctl_json("cluster", "status")["commits_waiting"])
+            m.stop()
+            got = waiting.result()
+        bucket.faults = []
+        assert got.status == 503 and got["retry-after"], got
+        m.start()

@@ -296,12 +296,39 @@ struct answer *answer_of_head(struct cache *c, const struct origin_head *h, cons
 struct sealed { /* a body out of a sealed blob: all of it may be sent */
     struct body body;
     struct answer *answer; /* held */
+    struct cache *cache;
 };
+
+struct suspect { /* a blob that the disk could not read */
+    struct job job;
+    struct store *store;
+    struct digest digest;
+};
+
+static void check_suspect(struct job *j)
+{
+    struct suspect *x = CONTAINER_OF(j, struct suspect, job);
+
+    damage_suspect(x->store, &x->digest);
+    free(x);
+}
+
+void cache_suspect(struct cache *c, const struct blob *b)
+{
+    struct suspect *x = NEW(struct suspect);
+
+    *x = (struct suspect){
+        .job = {.work = check_suspect}, .store = c->store, .digest = *blob_digest(b)};
+    pool_submit(c->disk, &x->job, CLIENT_PROGRAM);
+}
 
 static void sealed_close(struct body *b)
 {
     struct sealed *s = CONTAINER_OF(b, struct sealed, body);
 
+    if (b->unreadable && s->answer->blob != NULL) {
+        cache_suspect(s->cache, s->answer->blob);
+    }
     answer_release(&s->answer);
     free(s);
 }
@@ -313,13 +340,13 @@ struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint
     struct answer_box *x = box_of(a);
     struct sealed *s;
 
-    (void)c;
     CHECK(a->status == 200);
     if (x->fetch != NULL) {
         return fetch_body(x->fetch, a, l, first, end);
     }
     s = NEW(struct sealed);
     s->answer = answer_hold(a);
+    s->cache = c;
     s->body =
         (struct body){.ops = &ops, .off = first, .end = min_u64(end, a->total_bytes), .fd = -1};
     /* Neither a fetch nor a blob: the answer to a HEAD, which has a length and no bytes to send. */

@@ -106,6 +106,9 @@ int answer_rc(const struct answer *a);
  * The fetch learns where the reader waits. */
 struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint64_t first,
                          uint64_t end);
+/* The disk failed to read this blob while it was sent: it is looked at (keep.h), on the pool. Any
+ * thread. */
+void cache_suspect(struct cache *c, const struct blob *b);
 
 /* Other mirrors are asked before origins. Call it before the first lookup; ops are borrowed. */
 void cache_ask_neighbors(struct cache *c, const struct neighbor_ops *ops, void *arg);

@@ -37,6 +37,7 @@ struct body {
     uint64_t end;
     int fd;            /* -1: bytes in memory */
     const char *bytes; /* of the representation's byte 0, when fd is -1 */
+    bool unreadable;   /* the connection could not read the file: the answer was cut off */
     void (*wake)(void *arg);
     void *wake_arg;
 };

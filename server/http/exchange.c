@@ -482,6 +482,7 @@ static void pages_done(struct job *job)
     if (x != NULL) {
         x->pages = NULL;
         x->cut = x->cut || j->rc != 0;
+        x->body->unreadable = x->body->unreadable || j->rc != 0;
         wake_exchange(x);
     }
     free(j);
@@ -582,6 +583,7 @@ ssize_t exchange_present(struct exchange *x, size_t n)
         return (ssize_t)n;
     }
     got = pages_present(b->fd, b->off, (size_t)min_u64(b->end - b->off, max_u64(n, PROBE_BYTES)));
+    b->unreadable = b->unreadable || got == E_IO;
     if (got == E_AGAIN) {
         ssize_t rc = fetch_pages(x, b->off);
         return rc != 0 ? rc : (ssize_t)min_u64(n, PAGES_STEP_BYTES);
@@ -609,6 +611,7 @@ static ssize_t pull_filev(struct exchange *x, const struct iovec *to, int count,
             got = got > 0 ? got : E_IO;
         }
     }
+    x->body->unreadable = x->body->unreadable || got == E_IO;
     return got;
 }
 

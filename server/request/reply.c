@@ -40,11 +40,17 @@ const char *reply_cache_status(enum cache_state s)
 struct cached_response_body {
     struct body body;
     struct cached_response *cached_response;
+    const struct serve_deps *deps;
 };
 
 static void cached_response_body_close(struct body *b)
 {
     struct cached_response_body *hb = CONTAINER_OF(b, struct cached_response_body, body);
+
+    if (b->unreadable && hb->cached_response->blob != NULL) {
+        cache_suspect(hb->deps->cache, hb->cached_response->blob);
+        repos_changed(hb->deps->repos, slice_str(hb->cached_response->repo->name));
+    }
     cached_response_release(&hb->cached_response);
     free(hb);
 }
@@ -61,6 +67,7 @@ static struct body *plain_body(struct serve_loop *d, struct cached_response *h, 
         return answer_body(d->deps->cache, h->answer, d->loop, first, end);
     }
     hb = NEW(struct cached_response_body);
+    hb->deps = d->deps;
     hb->body.ops = &ops;
     hb->body.off = first;
     hb->body.end = end;

@@ -153,6 +153,10 @@ int blob_open(struct store *s, const struct digest *d, struct blob **out, struct
     const struct blob_source *src = s->blob_source;
     int rc = open_here(s, d, out, e);
 
+    if (rc == E_IO && blob_is_elsewhere(s, d, NULL) &&
+        damage_confirm(s, d, DAMAGE_UNREADABLE, NULL) == 0) {
+        rc = E_NOTFOUND;
+    }
     if ((rc == E_NOTFOUND || rc == E_CORRUPT) && src != NULL) { /* a damaged one was dropped */
         struct err why = {0};
         int brought = src->bring(src->arg, d, &why);

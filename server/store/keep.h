@@ -121,9 +121,15 @@ enum damage {
 };
 
 /* 0: dropped. E_CHANGED: it is gone, or good by now. E_IO: it cannot be read, and it stays because
- * no origin has it: the disk, or the path to it, may come back. */
+ * no origin has it and it is not elsewhere (store.h): the disk, or the path to it, may come
+ * back. */
 MUST_USE int damage_confirm(struct store *s, const struct digest *d, enum damage how,
                             struct err *e);
+
+/* The disk has failed to read the blob. If it fails again, or the bytes are wrong, and the blob is
+ * elsewhere (store.h), it is dropped, so that blob_open() brings it again. Reads all of it:
+ * blocks. */
+void damage_suspect(struct store *s, const struct digest *d);
 
 /* One step of the scrubber: hashes blobs from the persisted cursor until `budget_bytes` are read.
  * Blobs written or hashed at before_unix_s or later are skipped. If nothing was read, none is

@@ -111,7 +111,7 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
     int rc = drop_look(s, d, &x, e);
 
     digest_format(d, hex);
-    if (rc == 0 && how == DAMAGE_UNREADABLE && x.others != 0) {
+    if (rc == 0 && how == DAMAGE_UNREADABLE && x.others != 0 && !blob_is_elsewhere(s, d, NULL)) {
         count_damaged_blob(s);
         log_error("store.unreadable", "blob=%s held=%zu", hex, x.others);
         rc = err_set(e, E_IO, "the blob cannot be read, and no origin has it");
@@ -216,6 +216,20 @@ static int blob_hash_check(struct store *s, const struct digest *d, bool *whole,
         rc = hash_blob(s, d, whole, e);
     }
     return rc;
+}
+
+void damage_suspect(struct store *s, const struct digest *d)
+{
+    bool whole = false;
+    int rc;
+
+    if (!blob_is_elsewhere(s, d, NULL)) {
+        return;
+    }
+    rc = blob_hash_check(s, d, &whole, NULL);
+    if (rc == E_IO || (rc == 0 && !whole)) {
+        (void)!damage_confirm(s, d, rc == E_IO ? DAMAGE_UNREADABLE : DAMAGE_BYTES, NULL);
+    }
 }
 
 static int scrub_one(struct scrub *x, const struct digest *d, uint64_t *read_bytes,

@@ -2,10 +2,12 @@
  *
  * The file says which: "errno how call part"; errno 0: the call waits while the file is there, and
  * then does its work. part is what the file's path must hold, such as "/meta/" or ".sst"; call is
- * one of write, sync, open, any. how is "on" (each such call fails while the file is there) or a
+ * one of write, sync, open, any (of these), read (of a range). how is "on" (each such call fails while the file is there) or a
  * number: the Nth fails from now on, once, which takes the file away. $FAIL_FILE.count grows by a
  * byte with each that fails. Calls of libc by name, as in recorder.c.
  */
+#undef _FORTIFY_SOURCE /* its inlines would stand in the way of the definitions below */
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,8 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,7 +62,8 @@ static int fails(const char *call, const char *path)
     syscall(SYS_close, fd);
     text[n > 0 ? n : 0] = '\0';
     if (sscanf(text, "%d %15s %15s %127s", &number, how, which, part) != 4 ||
-        strstr(path, part) == NULL || (strcmp(which, "any") != 0 && strcmp(which, call) != 0)) {
+        strstr(path, part) == NULL ||
+        (strcmp(which, call) != 0 && (strcmp(which, "any") != 0 || strcmp(call, "read") == 0))) {
         return 0;
     }
     if (strcmp(how, "on") != 0 &&
@@ -102,6 +107,31 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t off)
 ssize_t pwrite64(int fd, const void *p, size_t n, off64_t off)
 {
     return fd_fails("write", fd) ? -1 : syscall(SYS_pwrite64, fd, p, n, off);
+}
+
+ssize_t pread(int fd, void *p, size_t n, off_t off)
+{
+    return fd_fails("read", fd) ? -1 : syscall(SYS_pread64, fd, p, n, off);
+}
+
+ssize_t pread64(int fd, void *p, size_t n, off64_t off)
+{
+    return fd_fails("read", fd) ? -1 : syscall(SYS_pread64, fd, p, n, off);
+}
+
+ssize_t preadv(int fd, const struct iovec *to, int count, off_t off)
+{
+    return fd_fails("read", fd) ? -1 : syscall(SYS_preadv, fd, to, count, off, 0);
+}
+
+ssize_t preadv2(int fd, const struct iovec *to, int count, off_t off, int flags)
+{
+    return fd_fails("read", fd) ? -1 : syscall(SYS_preadv2, fd, to, count, off, 0, flags);
+}
+
+ssize_t sendfile(int out, int fd, off_t *off, size_t n)
+{
+    return fd_fails("read", fd) ? -1 : syscall(SYS_sendfile, out, fd, off, n);
 }
 
 int fsync(int fd)

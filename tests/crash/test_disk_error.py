@@ -10,6 +10,7 @@ import re
 import pytest
 
 from harness.mirrord import BUILD, SLOW, until
+from system.test_cluster import bucket, has, node  # noqa: F401  (fixtures)
 
 pytestmark = pytest.mark.skipif(SLOW > 1, reason="a sanitizer's runtime must come first")
 FAILER = BUILD / "crash" / "failer.so"
@@ -130,3 +131,23 @@ def test_an_error_in_the_background_is_seen_at_once(disk):
     until(lambda: m.get("/readyz").status == 503)
     assert b"Too many open files" in m.get("/readyz").body
     assert m.get("/models/me/x/kept").body == d.kept
+
+
+@pytest.mark.parametrize("size", [100_000, 3_000_000])
+def test_a_file_that_the_disk_cannot_read_comes_from_the_bucket(node, bucket, size):  # noqa: F811
+    """Of a cluster: the request that meets it is cut off, and the next ones are answered."""
+    m = node()
+    m.stop()
+    d = Disk(m)
+    m.env = {"LD_PRELOAD": str(FAILER), "FAIL_FILE": str(d.order)}
+    m.start()
+    token, data = m.token("ci", "publish:models/*"), os.urandom(size)
+    assert m.put("/models/me/x/kept", data, token=token).status == 201
+    d.fails("5 on read /blobs/")
+    got = m.get("/models/me/x/kept")
+    assert got.rc != 0 or got.status >= 500
+    m.says("store.damaged")
+    d.is_well()
+    assert has(m, "/models/me/x/kept", data)
+    assert ("GET", "pack") in bucket.counts or ("GET", "blob") in bucket.counts
+    m.ctl("verify", "--deep")

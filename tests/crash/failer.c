@@ -2,9 +2,9 @@
  *
  * The file says which: "errno how call part"; errno 0: the call waits while the file is there, and
  * then does its work. part is what the file's path must hold, such as "/meta/" or ".sst"; call is
- * one of write, sync, open, any (of these), read (of a range). how is "on" (each such call fails while the file is there) or a
- * number: the Nth fails from now on, once, which takes the file away. $FAIL_FILE.count grows by a
- * byte with each that fails. Calls of libc by name, as in recorder.c.
+ * one of write, sync, open, any (of these), read (of a range). how is "on" (each such call fails
+ * while the file is there) or a number: the Nth fails from now on, once, which takes the file away.
+ * $FAIL_FILE.count grows by a byte with each that fails. Calls of libc by name, as in recorder.c.
  */
 #undef _FORTIFY_SOURCE /* its inlines would stand in the way of the definitions below */
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness.bucket import Bucket
 from harness.image import Image, digest, errors, manifest
-from harness.mirrord import until
+from harness.mirrord import SLOW, until
 from harness.origin import Origin
 from harness.round_robin import Cluster
 from system import test_hosted_xet as xet
@@ -127,7 +127,7 @@ def test_a_large_response(world):
     for m in world.nodes:
         before = m.peak_bytes()
         assert not m.get(href, headers=head, args=["--limit-rate", "1M", "--max-time", "2"]).whole
-        assert m is owner or m.peak_bytes() - before < 16 << 20
+        assert m is owner or m.peak_bytes() - before < (16 << 20) * SLOW  # a sanitizer keeps what was freed
         assert m.get(href, headers=head).body == data
         assert m.get(href, headers={**head, "Range": "bytes=1000000-2999999"}).body == data[1000000:3000000]
         assert m.get(href).status in (401, 404)

@@ -207,7 +207,7 @@ def test_every_verb_speaks_json(m, tmp_path):
             assert (done.returncode, error["exit"]) == (bad[1], bad[1]) and error["text"] in done.stderr, (verb, done)
         done, said = run(["--nosuch"])
         assert done.returncode == 64 and said["error"]["code"] == "E_USAGE", (verb, done)
-        if verb not in ("init", "tls init", "verify", "cluster check", "cluster void", "config test"):
+        if verb not in ("init", "tls init", "verify", "cluster check", "cluster void", "cluster leave", "config test"):
             done = m.ctl("--json", "--socket", tmp_path / "none", *verb.split(), *good, check=False)
             assert done.returncode == 69 and json.loads(done.stdout)["error"]["code"] == "E_NETWORK", (verb, done)
 

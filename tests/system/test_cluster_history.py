@@ -101,7 +101,7 @@ class Faults:
 
     def __init__(self, mirrors, net, bucket, dice):
         self.mirrors, self.net, self.bucket, self.dice = mirrors, net, bucket, dice
-        self.done, self.next = collections.Counter(), []
+        self.done, self.next, self.usual = collections.Counter(), [], bucket.faults
 
     def kill(self, i):
         m = self.mirrors[i]
@@ -130,10 +130,10 @@ class Faults:
         return lambda: self.mirrors[i].clock.set(0)
 
     def bucket_away(self, _):
-        before, self.bucket.faults = self.bucket.faults, [Fault("cut")]
+        self.bucket.faults = [Fault("cut")]
 
         def back():
-            self.bucket.faults = before
+            self.bucket.faults = self.usual  # it may be away twice at the same time
         return back
 
     def way(self):
@@ -275,8 +275,8 @@ def test_what_clients_were_told(node, net, bucket, origin, tmp_path):
     h.add(publish_the_same_again, h, random.Random(3))
     for i in range(2):
         h.add(pull_through, h, random.Random(4 + i))
-    faults = Faults(mirrors, net, bucket, dice)
     bucket.faults = unsure(0.02)
+    faults = Faults(mirrors, net, bucket, dice)
     began = time.monotonic()
     h.start()
     try:

@@ -18,6 +18,7 @@
 #include "server/cluster/poke.h"
 #include "server/cluster/sequencer.h"
 #include "server/store/batch.h"
+#include "server/store/blob.h"
 
 /* In TABLE_META. */
 #define NODE_KEY SLICE("cluster node")
@@ -468,17 +469,6 @@ static void open_collect(struct cluster *c)
     lock_take(&c->lock);
     c->collect = collect_open(&set);
     lock_drop(&c->lock);
-}
-
-static void stop_collect(struct cluster *c)
-{
-    struct collect *collect;
-
-    lock_take(&c->lock);
-    collect = c->collect;
-    c->collect = NULL;
-    lock_drop(&c->lock);
-    collect_close(&collect);
 }
 
 int cluster_collect(struct cluster *c, bool dry, collect_progress *progress, void *arg,
@@ -956,16 +946,19 @@ static void wait_for_moving(struct cluster *c)
 
 void cluster_stop(struct cluster *c)
 {
+    bool moving;
+
     if (c == NULL || c->sequencer == NULL || c->ends) {
         return;
     }
     lock_take(&c->check_lock); /* no adopt or leave begins from now on */
     c->ends = true;
+    moving = c->moving;
     lock_drop(&c->check_lock);
     cluster_on_row(c, NULL, NULL);
     cluster_on_full(c, NULL, NULL);
     cluster_on_limits(c, NULL, NULL);
-    if (c->joined && answers_now(c)) {
+    if (!moving && c->joined && answers_now(c)) { /* else it may be about to start its members */
         members_leave(c->members);
     }
     tree_content_interrupt(c->trees);
@@ -977,7 +970,7 @@ void cluster_stop(struct cluster *c)
     stop_keeper(c);
     stop_checker(c);
     sequencer_stop(c->sequencer);
-    stop_collect(c);
+    collect_stop(c->collect);
     members_leave(c->members);
 }
 
@@ -989,6 +982,7 @@ void cluster_close(struct cluster **cp)
     if (c == NULL) {
         return;
     }
+    collect_close(&c->collect);
     claims_close(&c->claims);
     hints_close(&c->hints);
     sequencer_free(&c->sequencer);
@@ -1011,11 +1005,15 @@ bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a, 
 {
     struct content_object o;
     char key[CONTENT_KEY_ROOM], hex[DIGEST_HEX + 1];
+    bool here;
 
-    if (c->joined && !cluster_is_fresh(c)) {
-        (void)learn_more(c); /* what this mirror knows may have been collected since */
+    if (!c->joined || blob_is_here(c->store, d, &here, NULL) != 0 || here) {
+        return false;
     }
-    if (!c->joined || !tree_content_is_object(c->trees, d, &o)) {
+    if (!cluster_is_fresh(c)) { /* what this mirror knows may have been collected since */
+        (void)!cluster_catch_up(c);
+    }
+    if (!tree_content_is_object(c->trees, d, &o)) {
         return false;
     }
     content_key(&o, key);

@@ -728,6 +728,9 @@ int collect_run(struct collect *c, bool dry, collect_progress *progress, void *a
 
     *out = (struct collect_report){0};
     if (!enter(c)) {
+        if (atomic_load(&c->stop)) {
+            return err_set(e, E_CANCELLED, "this mirror is shutting down");
+        }
         return err_set(e, E_BUSY, "this mirror is collecting already");
     }
     rc = run_all(&x, &why);
@@ -1014,11 +1017,8 @@ void collect_interrupt(struct collect *c)
     lock_drop(&c->lock);
 }
 
-void collect_close(struct collect **cp)
+void collect_stop(struct collect *c)
 {
-    struct collect *c = *cp;
-
-    *cp = NULL;
     if (c == NULL) {
         return;
     }
@@ -1028,6 +1028,16 @@ void collect_close(struct collect **cp)
         cond_wait(&c->changed, &c->lock);
     }
     lock_drop(&c->lock);
+}
+
+void collect_close(struct collect **cp)
+{
+    struct collect *c = *cp;
+
+    *cp = NULL;
+    if (c == NULL) {
+        return;
+    }
     buf_free(&c->noted);
     free(c->waiting);
     cond_fini(&c->changed);

@@ -65,7 +65,10 @@ struct collect_settings {
 struct collect;
 struct collect *collect_open(const struct collect_settings *set);
 void collect_interrupt(struct collect *c); /* the bucket must be interrupted, too */
-void collect_close(struct collect **cp);   /* after sequencer_stop(); NULL is fine */
+/* After sequencer_stop() and collect_interrupt(): no run is under way afterwards, and none begins.
+ * A status can be asked for until collect_close(). NULL is fine. */
+void collect_stop(struct collect *c);
+void collect_close(struct collect **cp); /* after collect_stop(); NULL is fine */
 /* The shared rows of these batches were applied. */
 void collect_note(struct collect *c, const struct batch *const *b, size_t n);
 

@@ -150,6 +150,21 @@ def test_what_is_here_is_served_while_others_wait_for_the_bucket(node, bucket):
     assert not any(over), "a file that is here was served only after those that are not"
 
 
+def test_what_is_here_is_read_without_the_log(node, bucket):
+    """Although the log has not been read for stale_after, so what the mirror knows of the bucket may have ended: nobody waits for the
+    log on account of files that are on the disk."""
+    a = node('stale_after = "1s"', poll="60s")
+    token = a.token("ci", "publish:models/*")
+    files = {f"/models/me/set/{i}": os.urandom(20_000) for i in range(40)}
+    for path, data in files.items():
+        assert a.put(path, data, token=token).status == 201
+    until(lambda: a.metric("mirrord_cluster_lag_seconds") > 1)
+    reads = bucket.counts["GET", "log"]
+    for path, data in files.items():
+        assert has(a, path, data)
+    assert bucket.counts["GET", "log"] == reads
+
+
 def test_nodes_that_died_do_not_hide_those_that_live(node, bucket):
     """The list of nodes is cut at 64 keys before the dead ones are left out, and nobody deletes those: after 64 lost nodes the living
     ones do not find each other, and tell each other nothing."""

@@ -13,7 +13,7 @@
 #include "common/os/lock.h"
 #include "server/cluster/signature.h"
 
-enum { SIGNED_BYTES = 256 << 10, RESTS_MAX = 16, ABSENT_MAX = 1024, ABSENT_MS = 30000 };
+enum { LENGTH_ROOM = 24, RESTS_MAX = 16, ABSENT_MAX = 1024, ABSENT_MS = 30000 };
 
 struct rest {
     char node[MEMBER_ID_ROOM];
@@ -238,25 +238,29 @@ static void write_hop(const struct sockaddr_storage *peer, bool tls, char out[HO
     snprintf(out, HOP_WORD_ROOM, "1 %s %s", address, tls ? "https" : "http");
 }
 
-/* What is signed: no part can become another one's. */
+/* What is signed: no part can become another one's. A stranger's head may be large. */
 static void write_signed(const struct http_req *req, struct slice target, struct slice hop,
                          struct buf *out)
 {
     const struct slice parts[] = {req->method_text, target, req->host, hop,
                                   http_req_field(req, "authorization")};
 
+    *out = BUF_INIT(0);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        out->max += LENGTH_ROOM + parts[i].n;
+    }
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         buf_addf(out, "%zu ", parts[i].n);
         buf_adds(out, parts[i]);
     }
-    CHECK(out->rc == 0); /* a request's head is smaller */
+    CHECK(out->rc == 0);
 }
 
 void relay_sign(const struct relay *r, const struct http_req *req, struct slice target,
                 char out[RELAY_FIELD_ROOM])
 {
     char hop[HOP_WORD_ROOM], hex[SIGNATURE_ROOM];
-    struct buf text = BUF_INIT(SIGNED_BYTES);
+    struct buf text;
 
     write_hop(req->peer, req->tls, hop);
     write_signed(req, target, slice_str(hop), &text);
@@ -290,7 +294,7 @@ bool relay_read(const struct relay *r, const struct http_req *req, struct sockad
     struct slice value = http_req_field(req, RELAY_FIELD);
     struct slice rest = value, version = slice_cut(&rest, ' '), address = slice_cut(&rest, ' '),
                  scheme = slice_cut(&rest, ' ');
-    struct buf text = BUF_INIT(SIGNED_BYTES);
+    struct buf text;
     bool is_ours;
 
     if (!slice_eqs(version, "1") || rest.n != SIGNATURE_ROOM - 1) {

@@ -11,7 +11,6 @@
 enum {
     RESPONSE_BYTES = 128 << 10, /* of a response, that wait for the client */
     KEPT_BODY_BYTES = 64 << 10, /* a body up to this may go over a kept connection */
-    MOVE_BYTES = 256 << 10,     /* so many used bytes are removed from the front of a window */
     CONNECT_MS = 3000,
     SILENCE_S = 600, /* a large object is hashed at its end */
     UNACKNOWLEDGED_MS = 60000,
@@ -23,7 +22,8 @@ enum {
 /* Bytes that have come and not gone yet. */
 struct window {
     struct buf bytes;
-    uint64_t at; /* of its first byte in the body */
+    uint64_t at;        /* of its first byte in the body */
+    size_t drops_bytes; /* so many used bytes at its front are removed */
 };
 
 /* The request's body:
@@ -107,7 +107,7 @@ static void window_drop(struct window *w, uint64_t upto)
 
     if (n == w->bytes.n) {
         buf_clear(&w->bytes);
-    } else if (n >= MOVE_BYTES) {
+    } else if (n >= w->drops_bytes) {
         buf_drop(&w->bytes, n);
     } else {
         return;
@@ -332,9 +332,12 @@ static int on_body(void *arg, struct slice bytes)
     if (!f->sends) {
         return 0;
     }
+    window_drop(&f->down, f->body.off);
     buf_adds(&f->down.bytes, bytes);
-    CHECK(f->down.bytes.rc == 0);
-    f->held = f->down.bytes.n >= RESPONSE_BYTES;
+    if (f->down.bytes.rc != 0) {
+        return f->down.bytes.rc;
+    }
+    f->held = window_end(&f->down) - f->body.off >= RESPONSE_BYTES;
     pauses = f->held;
     if (f->body.wake != NULL) { /* which may be its end */
         f->body.wake(f->body.wake_arg);
@@ -438,8 +441,8 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
 /* As it is sent and signed: bytes that may not stand in a URL are escaped. */
 static struct slice target_of(const struct request *c, struct arena *a)
 {
-    struct buf out = BUF_INIT(256 << 10);
     struct slice t = c->req.target;
+    struct buf out = BUF_INIT(3 * t.n);
 
     for (size_t i = 0; i < t.n; i++) {
         uint8_t b = (uint8_t)t.p[i];
@@ -609,8 +612,9 @@ bool relay_start(struct request *c, void (*here)(struct request *c))
     f->here = here;
     f->to = to;
     f->watch.fire = look_whether_alive;
-    f->up.bytes = BUF_INIT(8 * RELAY_WINDOW_BYTES);
-    f->down.bytes = BUF_INIT(2 * RESPONSE_BYTES);
+    f->up =
+        (struct window){BUF_INIT(8 * RELAY_WINDOW_BYTES), .drops_bytes = RELAY_WINDOW_BYTES / 4};
+    f->down = (struct window){BUF_INIT(2 * RESPONSE_BYTES), .drops_bytes = RESPONSE_BYTES / 2};
     c->serve_loop->flows++;
     c->relay = f;
     c->reader = &reader;

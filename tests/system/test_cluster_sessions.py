@@ -13,7 +13,7 @@ from harness.bucket import Bucket
 from harness.image import Image, digest, errors, manifest
 from harness.mirrord import SLOW, until
 from harness.origin import Origin
-from harness.round_robin import Cluster
+from harness.round_robin import HOSTED, Cluster
 from system import test_hosted_xet as xet
 from system.test_agent import Agent
 from system.test_hosted_hub import Hub, below, lfs, sha
@@ -131,6 +131,20 @@ def test_a_large_response(world):
         assert m.get(href, headers=head).body == data
         assert m.get(href, headers={**head, "Range": "bytes=1000000-2999999"}).body == data[1000000:3000000]
         assert m.get(href).status in (401, 404)
+
+
+def test_a_large_response_in_small_steps(mirrord, tmp_path):
+    """A client that takes it by and by, and never all that has come."""
+    with Bucket() as b:
+        w = Cluster(mirrord, b, tmp_path, HOSTED + 'limit "ci" { rate = "2m/s" }')
+        w.ci = w.token("ci", "publish:models/*")
+        with w.front:
+            h, data = hub(w, "steps"), os.urandom(4 << 20)
+            href = below(h.batch((sha(data), len(data)), name="steps")[1]["objects"][0]["actions"]["upload"]["href"])
+            assert w.front.put(href, data).status == 200
+            for m in w.nodes:
+                assert m.get(href, headers={"Authorization": f"Bearer {w.ci}"}).body == data
+                assert m.get("/readyz").status == 200
 
 
 # --- a Hub's clients ---

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define NODE "0123456789abcdef0123456789abcdef"
 
@@ -110,6 +111,25 @@ static void nothing_can_be_changed(void **state)
     relay_close(&other);
 }
 
+static void a_head_may_be_large(void **state)
+{
+    struct relay *r = relay_open("secret", NODE, NULL);
+    size_t n = 1 << 20; /* http { header } allows that */
+    char *target = mem_array(n, 1);
+    struct passed p;
+
+    (void)state;
+    memset(target, 'x', n);
+    pass(&p, r, "192.0.2.7");
+    p.req.target = slice_of(target, n);
+    assert_false(is_read(r, &p));
+    relay_sign(r, &p.req, p.req.target, p.hop);
+    p.fields[1].value = slice_str(p.hop);
+    assert_true(is_read(r, &p));
+    free(target);
+    relay_close(&r);
+}
+
 static void what_nobody_has(void **state)
 {
     struct relay *r = relay_open("secret", NODE, NULL);
@@ -128,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_client_is_told),
         cmocka_unit_test(nothing_can_be_changed),
+        cmocka_unit_test(a_head_may_be_large),
         cmocka_unit_test(what_nobody_has),
     };
 

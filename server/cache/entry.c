@@ -886,6 +886,9 @@ static void on_ended(void *arg, struct fetch *f, int rc, const struct err *why)
         }
         entry_answer_trouble(n, rc, why);
     }
+    if (rc == E_CORRUPT && fetch_has_neighbors(f)) { /* the copy of one of them may be damaged */
+        forgotten_add(&c->forgotten, n->row_key, false, FORGOT_NEIGHBORS, clock_unix_s());
+    }
     fetch_release(&n->fetch);
     hit_free(&n->old);
     advance_cache_entry(n);
@@ -935,7 +938,7 @@ static enum lookup_asker asker_of_round(struct cache_entry *n)
 }
 
 /* An owner must not answer from its own copy what was refused, expired or removed here. */
-static void doubt_neighbors(struct cache_entry *n, struct lookup *w)
+static enum forgetting doubt_neighbors(struct cache_entry *n, struct lookup *w)
 {
     const struct object *old = n->old != NULL ? &n->old->object : NULL;
     enum forgetting how = forgotten_since(&n->cache->forgotten, n->row_key,
@@ -948,6 +951,7 @@ static void doubt_neighbors(struct cache_entry *n, struct lookup *w)
         w->request_cache_control.refresh = true;
         w->floor_s = 0;
     }
+    return how;
 }
 
 /* asks_back: nobody waits for what comes of it but the question whether the origin is back. */
@@ -956,6 +960,7 @@ static void begin_fetch(struct cache_entry *n, bool asks_back)
     static const struct fetch_owner owner = {on_headed, on_other, on_ended};
     struct cache_ask *k = entry_first(n);
     struct fetch_begin how;
+    enum forgetting forgot;
     struct lookup w;
 
     LIST_EACH (&n->asks, it) { /* one GET serves the HEADs too */
@@ -980,7 +985,7 @@ static void begin_fetch(struct cache_entry *n, bool asks_back)
     send_named(n, k);
     w = k->lookup;
     w.asker = asker_of_round(n);
-    doubt_neighbors(n, &w);
+    forgot = doubt_neighbors(n, &w);
     w.forward = variant_sent(&w, &k->arena);
     n->probe = must_probe(n, &w)                            ? PROBES_LENGTH
                : asks_back && n->old == NULL && !w.document ? PROBES_ORIGIN
@@ -992,6 +997,7 @@ static void begin_fetch(struct cache_entry *n, bool asks_back)
                                           ? &n->old->object
                                           : NULL,
                                .replaces = n->old != NULL,
+                               .asks_origin = forgot == FORGOT_NEIGHBORS,
                                .found = n->group != NULL};
     n->fetch = fetch_start(n->cache, &how, &owner, n);
     n->ask_plainly = false;

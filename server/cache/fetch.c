@@ -307,7 +307,9 @@ struct fetch *fetch_start(struct cache *c, const struct fetch_begin *how,
     f->hint_first = w->hint_first;
     f->hint_end = w->hint_end;
     place_suffix(f, w->size_bytes);
-    choose_neighbors(f);
+    if (!how->asks_origin) {
+        choose_neighbors(f);
+    }
     if (w->head_only || !resume_earlier(f, &first, &end)) {
         first_segment(f, &first, &end);
     }
@@ -334,6 +336,11 @@ void fetch_go_on_alone(struct fetch *f)
 void fetch_keep_no_more(struct fetch *f)
 {
     fetch_use_less(f, USE_ALL);
+}
+
+bool fetch_has_neighbors(const struct fetch *f)
+{
+    return f->neighbors != 0;
 }
 
 bool fetch_is_first_hand(const struct fetch *f)

@@ -42,6 +42,7 @@ struct fetch_begin {
     struct slice row_key;
     const struct object *old; /* the generation that it revalidates, or NULL */
     bool replaces;            /* an older generation exists */
+    bool asks_origin;         /* and no other mirror before it */
     /* other lookups can find its entry; its object becomes a row, if allowed */
     bool found;
 };
@@ -109,6 +110,8 @@ const struct object *fetch_object(const struct fetch *f); /* digest and size are
 bool fetch_is_headed(const struct fetch *f);
 bool fetch_complete(struct fetch *f);
 bool fetch_keeps(const struct fetch *f); /* USE_KEPT; any thread */
+/* Another mirror was to be asked for it. */
+bool fetch_has_neighbors(const struct fetch *f);
 /* Waits for no parent (neighbor.h): another mirror may wait for it. */
 bool fetch_is_first_hand(const struct fetch *f);
 /* A neighbor gives what it has, because the origin is in trouble. */

@@ -1,4 +1,4 @@
-/* forgotten.h - what was removed or expired here lately. Another mirror may still have it, and must
+/* forgotten.h - what was removed or expired here lately, or was damaged elsewhere. Another mirror may still have it, and must
  * not answer from that when it is asked instead of the origin (neighbor.h).
  *
  * The latest FORGOTTEN_MAX removals are remembered for FORGOTTEN_S.
@@ -17,6 +17,7 @@ enum forgetting {
     FORGOT_NOTHING,
     FORGOT_FRESHNESS, /* it is confirmed before it is served */
     FORGOT_BYTES,     /* it is fetched anew */
+    FORGOT_NEIGHBORS, /* they gave wrong bytes: none of them is asked */
 };
 
 struct forgotten_keys {

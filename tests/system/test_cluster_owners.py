@@ -160,6 +160,25 @@ def test_a_large_file_leaves_the_bucket_once(three, bucket):
     assert part.status == 206 and part.body == data[1000000:1000100]
 
 
+def test_a_damaged_copy_elsewhere_is_asked_for_once(three):
+    """The mirror that has it sends bytes that are not those of the digest: they never come whole, and the next try reads the bucket."""
+    a, b, _ = three
+    token = a.token("ci2", "publish:models/*")
+    files = {f"/models/me/rot/{i}": random.Random(i).randbytes(2 * MIB) for i in range(6)}
+    for name, data in files.items():
+        assert a.put(name, data, token=token).status == 201
+    damaged = 0
+    for data in files.values():
+        for path in a.state.rglob(digest(data)):
+            with open(path, "r+b") as f:
+                f.seek(100)
+                f.write(b"damage")
+            damaged += 1
+    assert damaged == 6
+    for name, data in files.items():
+        until(lambda: b.get(name).body == data)  # noqa: B023
+
+
 def test_strangers_are_refused(three, origin):
     thing = origin.put("/keep/x", size=10)
     m = three[0]

@@ -1,5 +1,6 @@
-/* forgotten.h - what was removed or expired here lately, or was damaged elsewhere. Another mirror may still have it, and must
- * not answer from that when it is asked instead of the origin (neighbor.h).
+/* forgotten.h - what was removed or expired here lately, or arrived damaged. Another mirror may
+ * still have it, and must not answer from that when it is asked instead of the origin
+ * (neighbor.h).
  *
  * The latest FORGOTTEN_MAX removals are remembered for FORGOTTEN_S.
  *

@@ -102,6 +102,29 @@ def test_the_mirrors_of_a_cluster(tmp_path):
     assert done.returncode == 0 and "warning" not in done.stderr, done
 
 
+def test_the_mirrors_of_a_cluster_on_kubernetes(tmp_path):
+    yaml = pytest.importorskip("yaml")
+    config, mirrors, _, _, group = yaml.safe_load_all((EXAMPLES / "cluster/statefulset.yaml").read_text())
+    pod = group["spec"]["template"]["spec"]
+    volumes = {v["name"] for v in pod["volumes"]} | {c["metadata"]["name"] for c in group["spec"]["volumeClaimTemplates"]}
+    assert mirrors["spec"]["clusterIP"] == "None" and group["spec"]["serviceName"] == mirrors["metadata"]["name"]
+    for c in pod["initContainers"] + pod["containers"]:
+        assert {v["name"] for v in c["volumeMounts"]} <= volumes
+    prepare = pod["initContainers"][0]["command"][2].replace("$(POD)", "mirror-0")  # as the kubelet does
+    for path in ("config", "secret", "etc/mirrord", "run/mirror"):
+        (tmp_path / path).mkdir(parents=True)
+        prepare = re.sub(f"(?<![\\w/])/{path}(?![\\w])", f"{tmp_path}/{path}", prepare)
+    text = config["data"]["mirrord.conf"].replace("/run/mirror", f"{tmp_path}/run/mirror").replace("/var/lib/mirrord", f"{tmp_path}/state")
+    (tmp_path / "config/mirrord.conf").write_text(text)
+    for name in ("bucket.keys", "cluster.secret"):
+        (tmp_path / "secret" / name).write_text("access:secret\n")
+    subprocess.run(["sh", "-c", prepare], check=True, timeout=60)
+    conf = tmp_path / "etc/mirrord/mirrord.conf"
+    assert 'address = "http://mirror-0.mirrors:8080"' in conf.read_text()
+    done = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False, timeout=120 * SLOW)
+    assert done.returncode == 0 and "warning" not in done.stderr, done
+
+
 @pytest.fixture
 def balancer(client, tmp_path):
     """balancer(ports) is the example before mirrors on these ports, and its own."""

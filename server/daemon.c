@@ -227,16 +227,22 @@ static int follow_cluster(struct daemon *d, struct err *e)
     return gate_reload_tokens(d->gate, e); /* earlier changes were not reported */
 }
 
+/* A mirror joins its cluster, or leaves it, while it runs. */
 static int fetch_uploaded(void *arg, struct slice repo, struct slice tree, const struct digest *d,
                           int (*sink)(void *sink_arg, struct slice bytes), void *sink_arg,
                           struct err *e)
 {
-    return relay_fetch_uploaded(arg, repo, tree, d, sink, sink_arg, e);
+    struct relay *r = cluster_relay(arg);
+
+    return r != NULL ? relay_fetch_uploaded(r, repo, tree, d, sink, sink_arg, e)
+                     : err_set(e, E_NOTFOUND, "this mirror stands alone");
 }
 
 static int fetch_row(void *arg, struct slice key, struct buf *out, struct err *e)
 {
-    return relay_fetch_row(arg, key, out, e);
+    struct relay *r = cluster_relay(arg);
+
+    return r != NULL ? relay_fetch_row(r, key, out, e) : E_NOTFOUND;
 }
 
 static bool catch_up_with_log(void *arg)
@@ -341,7 +347,6 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     struct daemon *d = NEW(struct daemon);
     struct http_listeners listeners;
     struct repo_set *set = NULL;
-    struct relay *relay;
     struct conf *c = NULL;
     int rc;
 
@@ -410,9 +415,8 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     d->uploads = uploads_open(d->store);
-    relay = cluster_relay(d->cluster);
-    if (relay != NULL) {
-        uploads_set_source(d->uploads, &(struct upload_source){fetch_uploaded, relay});
+    if (d->cluster != NULL) {
+        uploads_set_source(d->uploads, &(struct upload_source){fetch_uploaded, d->cluster});
     }
     /* A fill keeps a dozen disk threads busy with copying and hashing; at the loops' own priority,
      * cold readers waited one time slice for each of them: 20 to 50 ms for a first byte on one
@@ -429,8 +433,9 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
                                .readers = d->readers,
                                .memory = d->memory,
                                .document_bytes = c->cache.document_bytes,
-                               .fetch_row = relay != NULL ? fetch_row : NULL,
-                               .fetch_row_arg = relay,
+                               .fetch_row = d->cluster != NULL ? fetch_row : NULL,
+                               .fetch_row_arg = d->cluster,
+                               .askers = d->content,
                                .catch_up = d->cluster != NULL ? catch_up_with_log : NULL,
                                .catch_up_arg = d->cluster},
         d->loops);

@@ -8,13 +8,14 @@
 #include "common/os/clock.h"
 #include "common/xfer/xfer.h"
 
-enum { CONNECT_MS = 1000, SILENCE_S = 20, URL_BYTES = 128 << 10 };
+enum { CONNECT_MS = 1000, UPLOADED_SILENCE_S = 20, ROW_SILENCE_S = 2, URL_BYTES = 128 << 10 };
 
 /* One request, on a loop of its own that the calling thread runs. */
 struct question {
     struct event_base *base;
     int (*sink)(void *arg, struct slice bytes);
     void *arg;
+    uint32_t silence_s;
     int status;
     int rc; /* of the transfer, or of the sink */
     struct err *e;
@@ -86,7 +87,7 @@ static bool ask_one(struct relay *r, const struct member *m, struct slice target
     struct xfer_params p = {.fields = fields,
                             .nfields = 2,
                             .connect_timeout_ms = CONNECT_MS,
-                            .idle_timeout_s = SILENCE_S};
+                            .idle_timeout_s = q->silence_s};
 
     relay_sign(r, &req, target, hop);
     fields[1] = arena_fmt(&a, RELAY_FIELD ": %s", hop);
@@ -99,21 +100,22 @@ static bool ask_one(struct relay *r, const struct member *m, struct slice target
     return q->status == 200 && (q->rc == 0 || q->began);
 }
 
-static int ask_all(struct relay *r, struct slice target, int (*sink)(void *arg, struct slice bytes),
-                   void *arg, struct err *e)
+static int ask_all(struct relay *r, struct slice target, uint32_t silence_s,
+                   int (*sink)(void *arg, struct slice bytes), void *arg, struct err *e)
 {
     struct member *m = mem_array(MEMBERS_MAX, sizeof *m);
     size_t n = relay_others(r, m, MEMBERS_MAX);
-    struct question q = {.sink = sink, .arg = arg, .e = e};
+    struct question q = {.sink = sink, .arg = arg, .silence_s = silence_s, .e = e};
     size_t answered = 0;
     bool found = false;
 
     for (size_t i = 0; !found && i < n; i++) {
         found = ask_one(r, &m[i], target, &q);
-        if (q.status == 0) {
+        /* Silence for so short a time may be a busy mirror's. */
+        if (q.status == 0 && (q.rc != E_TIMEOUT || silence_s != ROW_SILENCE_S)) {
             relay_failed(r, m[i].node, clock_now_ms());
         }
-        answered += q.status != 0;
+        answered += q.status != 0 && q.status < 500;
     }
     free(m);
     if (!found && answered < relay_recent(r)) {
@@ -136,7 +138,7 @@ int relay_fetch_uploaded(struct relay *r, struct slice repo, struct slice tree,
     buf_str(&target, "&tree=");
     url_encode(tree, &target);
     buf_addf(&target, "&sha256=%s", hex);
-    rc = ask_all(r, buf_slice(&target), sink, arg, e);
+    rc = ask_all(r, buf_slice(&target), UPLOADED_SILENCE_S, sink, arg, e);
     buf_free(&target);
     return rc;
 }
@@ -157,7 +159,7 @@ int relay_fetch_row(struct relay *r, struct slice key, struct buf *out, struct e
     if (key.n <= RELAY_KEY_MAX && !relay_is_absent(r, key)) {
         buf_str(&target, RELAY_ROW_PATH "?key=");
         url_encode(key, &target);
-        rc = ask_all(r, buf_slice(&target), into_buf, out, e);
+        rc = ask_all(r, buf_slice(&target), ROW_SILENCE_S, into_buf, out, e);
         if (rc == E_NOTFOUND) {
             relay_note_absent(r, key);
         }

@@ -50,6 +50,7 @@ struct known {
     struct buf bytes;
     struct arena arena;
     struct err why;
+    bool asks; /* the row is absent here, and another mirror may have it */
 };
 
 static struct known *known_new(struct plan_run *r)
@@ -138,21 +139,29 @@ static int entry_read(struct store *s, struct result *f, struct arena *a, struct
     return rc == E_INVALID ? E_NOTFOUND : rc; /* links that lead nowhere */
 }
 
-/* What another mirror of the cluster has learned of a link is learned here, too. */
 static int row_read(struct known *k)
 {
     const struct dependency *n = &k->result.dependency;
-    const struct planner_deps *deps = k->deps;
     int rc = store_get(k->store, n->table, n->key, &k->bytes, &k->why);
+
+    k->asks = rc == E_NOTFOUND && n->elsewhere && k->deps->fetch_row != NULL;
+    return rc;
+}
+
+/* What another mirror of the cluster has learned of a link is learned here, too. */
+static int row_fetch(struct known *k)
+{
+    const struct dependency *n = &k->result.dependency;
+    int rc = k->deps->fetch_row(k->deps->fetch_row_arg, n->key, &k->bytes, &k->why);
     struct batch *b;
 
-    if (rc != E_NOTFOUND || !n->elsewhere || deps->fetch_row == NULL) {
+    if (rc == E_NOTFOUND) {
         return rc;
     }
-    rc = deps->fetch_row(deps->fetch_row_arg, n->key, &k->bytes, &k->why);
     if (rc != 0) {
         buf_clear(&k->bytes);
-        return E_NOTFOUND;
+        return err_set(&k->why, E_AGAIN,
+                       "another mirror of the cluster may have it and does not answer; try again");
     }
     b = batch_new();
     batch_put(b, n->table, n->key, buf_slice(&k->bytes));
@@ -171,7 +180,21 @@ static int head_read(struct known *k)
     return rc;
 }
 
-/* That there is nothing, or that it has changed, is a result, too. Blocks. */
+/* That there is nothing, or that it has changed, is a result, too. */
+static void known_settle(struct known *k, int rc)
+{
+    k->result.rc = rc;
+    k->result.bytes = buf_slice(&k->bytes);
+    k->why.code = rc == E_NOTFOUND || rc == E_CHANGED ? 0 : rc;
+}
+
+/* Blocks, for another mirror. */
+static void known_ask(struct known *k)
+{
+    known_settle(k, row_fetch(k));
+}
+
+/* Blocks. */
 static void known_read(struct known *k)
 {
     struct result *f = &k->result;
@@ -199,9 +222,7 @@ static void known_read(struct known *k)
     case DEPENDENCY_RIGHT:
         CHECK(false);
     }
-    f->rc = rc;
-    f->bytes = buf_slice(&k->bytes);
-    k->why.code = rc == E_NOTFOUND || rc == E_CHANGED ? 0 : rc;
+    known_settle(k, rc);
 }
 
 /* --- steps ------------------------------------------------------------------------------------ */
@@ -295,6 +316,19 @@ static void read_work(struct job *j)
     known_read(CONTAINER_OF(j, struct known, job));
 }
 
+static void ask_work(struct job *j)
+{
+    known_ask(CONTAINER_OF(j, struct known, job));
+}
+
+/* Not on the readers: mirrors that ask each other must not keep each other from their stores. */
+static void ask_on_pool(struct plan_run *r, struct known *k)
+{
+    k->asks = false;
+    k->job.work = ask_work;
+    pool_submit(r->planner->deps.askers, &k->job, r->who->client);
+}
+
 static void read_done(struct job *j)
 {
     struct known *k = CONTAINER_OF(j, struct known, job);
@@ -304,13 +338,19 @@ static void read_done(struct job *j)
         known_free(k);
         return;
     }
+    if (k->asks) {
+        ask_on_pool(r, k);
+        return;
+    }
     r->reading = NULL;
     if (k->why.code == 0) {
         learn_known(r, k);
         go(r);
         return;
     }
-    log_error("plan.read_failed", "repo=%s why=\"%s\"", r->repo->name, k->why.text);
+    if (k->why.code != E_AGAIN) {
+        log_error("plan.read_failed", "repo=%s why=\"%s\"", r->repo->name, k->why.text);
+    }
     set_plan_run_state(r, PLAN_RUN_FAILED);
     r->events->failed(r->arg, k->why.code, &k->why);
     known_free(k);
@@ -490,6 +530,9 @@ static int read_here(struct plan_run *r, struct err *e)
     int rc;
 
     known_read(k);
+    if (k->asks) {
+        known_ask(k);
+    }
     rc = k->why.code;
     if (rc == 0) {
         learn_known(r, k);

@@ -34,10 +34,12 @@ struct planner_deps {
     struct pool *readers;
     struct body_memory *memory; /* for the memory of requests; NULL: it is not counted */
     size_t document_bytes;      /* the largest one that is read */
-    /* A row of TABLE_ORIGIN that is absent here, from another mirror; blocks. NULL: none is
+    /* A row of TABLE_ORIGIN that is absent here, from another mirror; blocks, on askers.
+     * E_NOTFOUND: none has it; other errors: one that may have it does not answer. NULL: none is
      * asked. */
     int (*fetch_row)(void *arg, struct slice key, struct buf *out, struct err *e);
     void *fetch_row_arg;
+    struct pool *askers; /* NULL with fetch_row */
     /* A tree, branch or version that is absent here may be there on another mirror: true if
      * something has come; blocks. NULL: this mirror stands alone. */
     bool (*catch_up)(void *arg);

@@ -266,6 +266,9 @@ void reply_trouble(struct request *c, int rc, const struct err *why)
 
     r->status = status_of_error(rc, STATUS_ORIGIN);
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    if (rc == E_AGAIN) {
+        reply_add(r, SLICE("retry-after"), SLICE("1"));
+    }
     reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(rc), why->text));
 }
 

@@ -137,5 +137,5 @@ void sibling_answer_row(struct serve_loop *d, struct exchange *x, struct request
     b->step.work = row_work;
     b->step.done = row_done;
     b->step.free = sibling_free;
-    request_step(c, d->deps->readers, &b->step);
+    request_step(c, d->deps->disk, &b->step);
 }

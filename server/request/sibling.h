@@ -1,7 +1,7 @@
 /* sibling.h - gives another mirror of the cluster what only this one has (cluster/relay_fetch.h).
  * The request must be signed: relay.h has accepted it.
  *
- * threads  the loop of the exchange; rows are read on deps->readers
+ * threads  the loop of the exchange; uploads are looked up on deps->readers, rows on deps->disk
  */
 #ifndef SERVER_REQUEST_SIBLING_H
 #define SERVER_REQUEST_SIBLING_H

@@ -360,3 +360,6 @@ def test_the_pages_of_a_python_index_and_their_files(mirrord, tmp_path, origin):
             assert w.nodes[1].get(unknown).status == 404
         until(lambda: asked() > before)
         assert asked() == before + 1, "nobody is asked again so soon"
+        w.nodes[2].kill()
+        got = w.nodes[1].get(unknown.replace("0123", "4567"))
+        assert (got.status, got["retry-after"]) == (503, "1"), "the mirror that is away may have made the page"

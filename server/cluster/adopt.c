@@ -458,11 +458,10 @@ static int move_held(struct pass *p, uint64_t *held_ms, struct err *e)
 {
     const struct adopt_settings *set = p->set;
     uint64_t began_ms = clock_now_ms();
-    int rc;
+    int rc = sequencer_hold(set->sequencer, HOLD_MS, e);
 
-    sequencer_hold(set->sequencer);
     p->end_ms = began_ms + HOLD_MS;
-    rc = run_pass(p, e);
+    rc = rc != 0 ? rc : run_pass(p, e);
     if (rc == E_CANCELLED && clock_now_ms() >= p->end_ms) {
         rc = err_set(e, E_TIMEOUT, "the rest takes too long");
     }

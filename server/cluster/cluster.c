@@ -173,6 +173,15 @@ static uint64_t on_applied_asked(void *arg)
     return q.applied;
 }
 
+static bool on_stopped_asked(void *arg)
+{
+    struct cluster *c = arg;
+    struct sequencer_status q = {0};
+
+    sequencer_status(c->sequencer, &q);
+    return q.stopped;
+}
+
 /* Whether an entry was applied that this mirror did not know of. */
 static bool learn_more(struct cluster *c)
 {
@@ -344,14 +353,17 @@ static int on_newest(void *arg, const struct checkpoint_found *found)
     return 0;
 }
 
-/* One of the mirrors writes them: two would do no harm. */
+/* One of the mirrors writes them: two would do no harm. One that is far behind, because it has
+ * stopped at an entry, writes none. */
 static bool is_first_member(struct cluster *c)
 {
     struct member other[MEMBERS_MAX];
     size_t n = members_others(c->members, other, MEMBERS_MAX);
+    uint64_t applied = on_applied_asked(c);
 
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(other[i].node, c->node) < 0) {
+        if (strcmp(other[i].node, c->node) < 0 && !other[i].stopped &&
+            other[i].applied + c->set.checkpoint_entries >= applied) {
             return false;
         }
     }
@@ -408,6 +420,16 @@ static bool on_alive_asked(void *arg, const char *node)
     return false;
 }
 
+static int on_position_asked(void *arg, uint64_t *seq, struct err *e)
+{
+    struct cluster *c = arg;
+    int rc = sequencer_position(c->store, seq, e);
+
+    return rc == E_NOTFOUND || (rc == 0 && *seq == 0)
+               ? err_set(e, E_AGAIN, "this mirror has no position in the cluster's log")
+               : rc;
+}
+
 static bool on_all_applied_asked(void *arg, uint64_t seq)
 {
     struct cluster *c = arg;
@@ -451,7 +473,7 @@ static void open_collect(struct cluster *c)
 {
     static const struct collect_ops ops = {.is_first = on_first_asked,
                                            .is_alive = on_alive_asked,
-                                           .applied = on_applied_asked,
+                                           .applied = on_position_asked,
                                            .all_applied = on_all_applied_asked,
                                            .checkpoint = on_checkpoint_wanted,
                                            .sweep_places = on_sweep_wanted,
@@ -769,6 +791,7 @@ static struct members *open_members(struct cluster *c)
                                    .pauses = on_pauses_asked,
                                    .read = on_members_read,
                                    .applied = on_applied_asked,
+                                   .stopped = on_stopped_asked,
                                    .arg = c};
 
     snprintf(set.self.node, sizeof set.self.node, "%s", c->node);

@@ -781,6 +781,7 @@ static int on_waiting(void *arg, const struct condemned *d)
 static int look_at_lists(struct collect *c, uint64_t *now_unix_s, struct err *e)
 {
     struct seeing x = {.c = c};
+    uint64_t seq = 0;
     size_t kept = 0;
     int rc;
 
@@ -797,11 +798,12 @@ static int look_at_lists(struct collect *c, uint64_t *now_unix_s, struct err *e)
     if (rc != 0 || c->lists == 0) {
         return rc;
     }
-    rc = bucket_now(c, now_unix_s, e);
+    rc = c->set.ops->applied(c->set.arg, &seq, e);
+    rc = rc != 0 ? rc : bucket_now(c, now_unix_s, e);
     for (size_t i = 0; rc == 0 && i < c->lists; i++) {
         if (c->waiting[i].seen_unix_s == 0) {
             c->waiting[i].seen_unix_s = *now_unix_s;
-            c->waiting[i].seen_seq = c->set.ops->applied(c->set.arg);
+            c->waiting[i].seen_seq = seq;
         }
     }
     return rc;

@@ -39,8 +39,8 @@
 struct collect_ops {
     bool (*is_first)(void *arg);
     bool (*is_alive)(void *arg, const char *node);
-    /* Entries that this mirror has applied. */
-    uint64_t (*applied)(void *arg);
+    /* The last entry whose rows this mirror's store has, or a later one; never 0. */
+    int (*applied)(void *arg, uint64_t *seq, struct err *e);
     /* Whether all mirrors that are alive have applied that entry. */
     bool (*all_applied)(void *arg, uint64_t seq);
     /* Afterwards a checkpoint covers the entry. */

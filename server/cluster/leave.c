@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/base/log.h"
 #include "common/codec/units.h"
@@ -15,7 +16,10 @@
 
 enum {
     HOLD_MS = 20000, /* so long commits may wait for the rest */
+    IDLE_MS = 5000,  /* of these, for the commits before */
     HOLDS_MAX = 5,
+    JOIN_MS = 1000, /* between tries */
+    LOOK_MS = 50,
     REPORT_MS = 200,
 };
 
@@ -171,15 +175,37 @@ static int check_settled(struct cluster_sequencer *q, struct err *e)
                : 0;
 }
 
-/* E_TIMEOUT: there was too much to fetch; the mirror follows the log again. */
+/* Until then nothing can be changed, so it gives up only when the mirror stops. */
+static void join_again(const struct leave_settings *set)
+{
+    struct err why = {0};
+    bool failed = false;
+
+    while (!atomic_load(set->stop) && sequencer_join(set->sequencer, &why) != 0) {
+        uint64_t again_ms = clock_now_ms() + JOIN_MS;
+        if (!failed) {
+            log_error("cluster.leave", "why=\"%s\"", why.text);
+        }
+        failed = true;
+        while (!atomic_load(set->stop) && clock_now_ms() < again_ms) {
+            nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        }
+    }
+}
+
+/* E_TIMEOUT: there was too much to fetch; the mirror follows the log again. E_BUSY: clients were
+ * still publishing. */
 static int part_held(const struct leave_settings *set, struct left *out, struct err *e)
 {
     uint64_t began_ms = clock_now_ms();
     bool parted = false;
-    struct err why = {0};
-    int rc, again;
+    int rc = sequencer_hold(set->sequencer, IDLE_MS, e);
 
-    sequencer_hold(set->sequencer);
+    if (rc != 0) {
+        return err_set(e, E_BUSY,
+                       "changes of clients are still being uploaded to the bucket; try again when "
+                       "they are done");
+    }
     rc = check_settled(set->sequencer, e);
     if (rc != 0) {
         sequencer_release(set->sequencer);
@@ -196,11 +222,8 @@ static int part_held(const struct leave_settings *set, struct left *out, struct 
         set->on_parted(set->arg);
         sequencer_release(set->sequencer);
     } else {
-        again = sequencer_join(set->sequencer, &why);
-        if (again != 0) {
-            log_error("cluster.leave", "why=\"%s\"", why.text);
-            sequencer_refuse(set->sequencer, &why);
-        }
+        join_again(set);
+        rc = atomic_load(set->stop) ? err_set(e, E_CANCELLED, "this mirror is shutting down") : rc;
     }
     out->held_ms = clock_now_ms() - began_ms;
     return rc;

@@ -247,6 +247,7 @@ static int write_own(struct members *m, enum member_state state, struct err *e)
     jwrite_str(&doc, "state", member_state_name(state));
     jwrite_u64(&doc, "weight", m->set.self.weight);
     jwrite_u64(&doc, "applied", m->set.applied(m->set.arg));
+    jwrite_bool(&doc, "stopped", m->set.stopped(m->set.arg));
     jwrite_str(&doc, "boot", boot);
     jwrite_u64(&doc, "beat", ++m->beat);
     write_pauses(m, &doc);
@@ -372,6 +373,7 @@ static bool read_member(struct roll *r, struct slice doc, struct member *x)
     jread_u64(o, "weight", &weight);
     x->weight = (uint32_t)min_u64(max_u64(weight, 1), MEMBER_WEIGHT_MAX);
     jread_u64(o, "applied", &x->applied);
+    x->stopped = json_is_true(json_object_get(o, "stopped"));
     if (x->alive) {
         read_pauses(r, json_object_get(o, "pauses"));
     }
@@ -631,6 +633,7 @@ size_t members_all(struct members *m, struct member *out, size_t room)
     out[0] = m->set.self;
     out[0].alive = true;
     out[0].applied = m->set.applied(m->set.arg);
+    out[0].stopped = m->set.stopped(m->set.arg);
     lock_take(&m->lock);
     out[0].state = m->state;
     out[0].alive = m->state != MEMBER_LEFT;

@@ -3,7 +3,7 @@
  * Each node writes node/<id> every beat, and reads what the others have written:
  *
  *   {"address": "http://10.0.0.1:8080", "version": "0.1.0", "state": "ready", "weight": 1,
- *    "applied": 1234, "boot": "5d1c...", "beat": 17,
+ *    "applied": 1234, "stopped": false, "boot": "5d1c...", "beat": 17,
  *    "pauses": [{"origin": "9f86d081884c7d65", "until": 1789000000}]}
  *
  *   joining ──> ready <──> leaving ──> left (the object is removed)
@@ -59,6 +59,7 @@ struct member {
     uint32_t weight; /* its share of the work, relative to the others; at least 1 */
     bool alive;
     uint64_t applied;        /* entries of the log, when it wrote this */
+    bool stopped;            /* it applies no further ones */
     uint64_t written_unix_s; /* by the bucket's clock */
     uint64_t silent_s;       /* since then, by the same clock */
 };
@@ -78,6 +79,7 @@ struct members_settings {
     uint64_t beat_ms;   /* 0: MEMBER_BEAT_MS */
     uint64_t gone_s;    /* 0: MEMBER_GONE_S */
     uint64_t (*applied)(void *arg);
+    bool (*stopped)(void *arg);
     /* What origins have asked of this node now: at most `room`. NULL: nothing. */
     size_t (*pauses)(void *arg, struct member_pause *out, size_t room);
     /* The others have been read. On the thread of the members; may be NULL. */

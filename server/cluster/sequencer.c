@@ -1058,6 +1058,13 @@ static int load_position(struct store *s, uint64_t *seq, struct digest *own, str
     return rc;
 }
 
+int sequencer_position(struct store *s, uint64_t *seq, struct err *e)
+{
+    struct digest own;
+
+    return load_position(s, seq, &own, e);
+}
+
 static int has_row(void *arg, struct slice key, struct slice value)
 {
     (void)arg;
@@ -1227,25 +1234,19 @@ void sequencer_stop(struct cluster_sequencer *q)
 
 enum { IDLE_LOOK_MS = 20 };
 
-static void wait_until_idle(struct cluster_sequencer *q)
+/* False: it is not, after wait_ms. */
+static bool wait_until_idle(struct cluster_sequencer *q, uint64_t wait_ms)
 {
+    uint64_t end_ms = clock_now_ms() + wait_ms;
+    bool busy;
+
     lock_take(&q->lock);
-    while (q->waiting != 0 || q->committing != 0 || q->entering != 0) {
+    while ((busy = q->waiting != 0 || q->committing != 0 || q->entering != 0) &&
+           clock_now_ms() < end_ms) {
         cond_wait_ms(&q->progress, &q->lock, IDLE_LOOK_MS);
     }
     lock_drop(&q->lock);
-}
-
-void sequencer_hold(struct cluster_sequencer *q)
-{
-    lock_take(&q->lock);
-    q->mode = MODE_HELD;
-    lock_drop(&q->lock);
-    if (q->follows) {
-        wait_until_idle(q);
-    } else {
-        store_judge(q->store, NULL, 0, NULL, NULL); /* after all commits before */
-    }
+    return !busy;
 }
 
 void sequencer_release(struct cluster_sequencer *q)
@@ -1255,6 +1256,9 @@ void sequencer_release(struct cluster_sequencer *q)
     list_init(&held);
     lock_take(&q->lock);
     q->mode = q->follows ? MODE_FOLLOWING : MODE_ALONE;
+    if (!q->follows) {
+        err_clear(&q->refusal); /* of a join that failed */
+    }
     while (!list_empty(&q->held)) {
         list_push_back(&held, list_pop_front(&q->held));
     }
@@ -1264,17 +1268,38 @@ void sequencer_release(struct cluster_sequencer *q)
     }
 }
 
+int sequencer_hold(struct cluster_sequencer *q, uint64_t wait_ms, struct err *e)
+{
+    lock_take(&q->lock);
+    q->mode = MODE_HELD;
+    lock_drop(&q->lock);
+    if (!q->follows) {
+        store_judge(q->store, NULL, 0, NULL, NULL); /* after all commits before */
+    } else if (!wait_until_idle(q, wait_ms)) {
+        sequencer_release(q);
+        return err_set(e, E_TIMEOUT, "changes of clients are still on their way into the bucket");
+    }
+    return 0;
+}
+
 int sequencer_join(struct cluster_sequencer *q, struct err *e)
 {
+    struct err why = {0}, refusal = {0};
     int rc;
 
     CHECK(q->mode == MODE_HELD && !q->follows);
     q->checked = true;
-    rc = follow_log(q, e);
+    lock_take(&q->lock);
+    err_clear(&q->refusal); /* of a join that failed */
+    lock_drop(&q->lock);
+    rc = follow_log(q, &why);
     if (rc == 0) {
         sequencer_release(q);
+        return 0;
     }
-    return rc;
+    (void)judge_failure(rc, &why, &refusal);
+    refuse_all(q, &refusal);
+    return err_set(e, rc, "%s", why.text);
 }
 
 void sequencer_part(struct cluster_sequencer *q)

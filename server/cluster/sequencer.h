@@ -80,6 +80,11 @@ struct sequencer_settings {
 enum sequencer_rows { ROWS_NONE, ROWS_OWN, ROWS_OF_CLUSTER };
 MUST_USE int sequencer_look(struct store *s, enum sequencer_rows *out, struct err *e);
 
+/* The last entry whose rows the store has, at least: unlike sequencer_status.applied, which waits
+ * for the end of a poll, it is never older than a row that was read before. E_NOTFOUND: the rows
+ * are no cluster's. */
+MUST_USE int sequencer_position(struct store *s, uint64_t *seq, struct err *e);
+
 /* Applies the whole log, then starts the threads. A store that has a position starts also when the
  * bucket does not answer: it can be read, and goes on when the bucket is back. E_EXISTS: the store
  * has shared rows and no position, so they are not the cluster's; with may_be_alone, it is ALONE.
@@ -93,11 +98,13 @@ void sequencer_stop(struct cluster_sequencer *q);
 void sequencer_free(struct cluster_sequencer **qp); /* after sequencer_stop() and store_close() */
 
 /* These four are called one at a time. From now on batches wait. Returns when those before are
- * done. */
-void sequencer_hold(struct cluster_sequencer *q);
+ * done. E_TIMEOUT: they were not within wait_ms, for instance because of an upload, and it is back
+ * where it was before. */
+MUST_USE int sequencer_hold(struct cluster_sequencer *q, uint64_t wait_ms, struct err *e);
 void sequencer_release(struct cluster_sequencer *q); /* back to where it was before */
 /* HELD, with a position, over a bucket that the caller has checked: follows the log from there, and
- * the batches that wait go there. After an error it is HELD still. */
+ * the batches that wait go there. After an error it is HELD still, and batches are refused until
+ * it is called again or released. */
 MUST_USE int sequencer_join(struct cluster_sequencer *q, struct err *e);
 /* HELD, of one that follows the log: it does not any more, and the store does not change. */
 void sequencer_part(struct cluster_sequencer *q);

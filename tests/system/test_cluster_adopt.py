@@ -417,6 +417,26 @@ def test_others_publish_while_one_leaves(alone, section, mirrord, bucket):
     m.ctl("cache", "gc")
 
 
+def test_a_leave_during_a_long_upload(alone, section, mirrord, bucket):
+    """It does not hold the changes of all clients until the upload has ended."""
+    first = alone()
+    restart(first, first.alone + section)
+    first.ctl("cluster", "adopt")
+    m = mirrord(REPO + section)
+    m.secret, m.files = first.secret, {}
+    bucket.faults = [Fault("slow", "blob/", ("PUT",), delay=3600)]
+    bucket.faults[0].struck = threading.Event()
+    upload = threading.Thread(target=publish, args=(m, "/models/me/set0/long", random.Random(7).randbytes(3 << 20)))
+    upload.start()
+    assert bucket.faults[0].struck.wait(120 * SLOW)
+    left = m.ctl("cluster", "leave", "--local", check=False)
+    assert left.returncode != 0 and "still being uploaded" in left.stderr, left
+    assert state(m) == "up"
+    m.token("other", "read:*")
+    m.stop()
+    upload.join()
+
+
 @pytest.mark.parametrize("keys", ["blob/", "ckpt/", "log/"])
 def test_a_stop_does_not_wait_for_a_move(alone, section, mirrord, bucket, keys):
     m = alone("drain = \"1s\"")

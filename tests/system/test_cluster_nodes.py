@@ -85,6 +85,19 @@ def test_a_mirror_that_falls_silent(node, bucket):
     heard(a, ["ready"])
 
 
+@pytest.mark.parametrize("says", [{"applied": 1}, {"applied": 40, "stopped": True}])
+def test_a_mirror_that_has_stopped_writes_no_checkpoints(node, bucket, says):
+    """The mirror with the smallest id is to write them. If it does not follow the log any more, the next one does."""
+    doc = {"address": "", "version": "0", "state": "ready", "boot": "0" * 16, "beat": 1, **says}
+    bucket.objects[f"prod/node/{0:032x}"] = json.dumps(doc).encode(), time.time() + 3600
+    a = node("checkpoint = 10")
+    heard(a, ["ready", "ready"])
+    token = a.token("ci", "publish:models/*")
+    for i in range(30):
+        assert a.put(f"/models/me/gpt/{i}", b"x", token=token).status == 201
+    until(lambda: bucket.under("ckpt/"))
+
+
 def test_a_mirror_of_the_version_before(node, bucket):
     """It announces neither a state nor a weight, and is no worse for it."""
     a = node()

@@ -363,3 +363,36 @@ def test_the_pages_of_a_python_index_and_their_files(mirrord, tmp_path, origin):
         w.nodes[2].kill()
         got = w.nodes[1].get(unknown.replace("0123", "4567"))
         assert (got.status, got["retry-after"]) == (503, "1"), "the mirror that is away may have made the page"
+
+
+def test_a_mirror_that_has_adopted_asks_the_others(mirrord, tmp_path, origin):
+    """From then on, not only after its next start."""
+    with Origin(host="127.0.0.2") as files, Bucket() as b:
+        files.put("/f/" + WHEEL, body=BIG)
+        page = {"meta": {"api-version": "1.1"}, "name": "demo-pkg", "files": [
+            {"filename": WHEEL, "url": f"{files.url}/f/{WHEEL}", "hashes": {"sha256": files.sha256("/f/" + WHEEL)}, "size": len(BIG)}]}
+        origin.put("/simple/demo-pkg/", body=json.dumps(page).encode(), type=JSON)
+        conf = HOSTED + f' repo "pypi" {{ protocol = "pypi" origin = "{origin.url}/" hosts = {{"127.0.0.2:{files.port}"}} }}'
+        alone = mirrord(conf)
+        alone.stop()
+        w = Cluster.__new__(Cluster)
+        w.mirrord, w.bucket, w.conf, w.more, w.keys, w.secret = mirrord, b, conf, "", b.keys_file(tmp_path), tmp_path / "cluster.secret"
+        w.secret.write_text("a secret of this cluster\n")
+        w.secret.chmod(0o600)
+        alone.start()
+        token = alone.token("ci", "publish:models/*")
+        assert alone.put("/models/me/x/f", b"x", token=token).status == 201
+        first = w.start()  # only for a section
+        section = first.config
+        first.kill()
+        b.objects.clear()
+        alone.stop()
+        alone.config = section
+        alone.start()
+        alone.ctl("cluster", "adopt")
+        other = w.start()
+        w.nodes = [alone, other]
+        w.know()
+        got = other.get("/pypi/simple/demo-pkg/", headers={"Accept": JSON})
+        right = posixpath.normpath("/pypi/simple/demo-pkg/" + json.loads(got.body)["files"][0]["url"])
+        assert alone.get(right).body == BIG

@@ -113,8 +113,8 @@ CONFIGURATION = {
     "PrologFlags=Alloc,DeferBatch": "configures Slurm: test_slurm_real.py",
 }
 
-# Exit codes other than 0 that are right: the verdict of preflight on this machine, a run that is held.
-CODES = {"trainagent preflight": (0, 1, 2), "trainagent -q preflight": (0, 1, 2), "sync run REPO --wait": (75,)}
+# Exit codes other than 0 that are right: the verdict of preflight on this machine, a run that is held, a mirror that is no cluster's.
+CODES = {"trainagent preflight": (0, 1, 2), "trainagent -q preflight": (0, 1, 2), "sync run REPO --wait": (75,), "mirrorctl cluster drain": (69,)}
 
 TOKEN = "mirrorctl token create --name ci --scope 'publish:models/*' --scope 'read:hf/*' --expires 90d > token"
 UPLOAD = ('curl --cacert /etc/mirrord/tls/cert.pem -T model.safetensors -H "Authorization: Bearer $(cat token)" '

@@ -90,6 +90,9 @@ static bool read_request(int fd, struct buf *in, char path[64])
             len = strstr(in->p, "Content-Length: ");
             need =
                 (size_t)(end + 4 - in->p) + (len != NULL ? (size_t)strtoul(len + 16, NULL, 10) : 0);
+            if (strstr(in->p, "chunked\r\n") != NULL) {
+                need = SIZE_MAX; /* up to the end that is marked */
+            }
         }
     }
     return sscanf(in->p, "%*s %63s", path) == 1;

@@ -319,7 +319,7 @@ static bool has_left_neighbor(const struct range_request *fl)
 
 /* The neighbor reads in the lookup what the origin reads in header fields. */
 static bool aim_at_neighbor(struct range_request *fl, struct origin_request_params *w,
-                            struct http_field field[2])
+                            struct http_field field[2], struct arena *a)
 {
     struct fetch *f = fl->fetch;
     const struct cache *c = f->cache;
@@ -329,14 +329,14 @@ static bool aim_at_neighbor(struct range_request *fl, struct origin_request_para
 
     if (fits) {
         c->neighbors->sign(c->neighbors_arg, buf_slice(&text), signature);
-        field[0] = (struct http_field){SLICE(NEIGHBOR_LOOKUP_FIELD),
-                                       arena_copy(&f->arena, buf_slice(&text))};
+        field[0] =
+            (struct http_field){SLICE(NEIGHBOR_LOOKUP_FIELD), arena_copy(a, buf_slice(&text))};
         field[1] = (struct http_field){SLICE(NEIGHBOR_SIGNATURE_FIELD),
-                                       arena_copy(&f->arena, slice_str(signature))};
+                                       arena_copy(a, slice_str(signature))};
         *w = (struct origin_request_params){
             .origin = fl->to->origin,
             .client = w->client,
-            .url = arena_fmt(&f->arena, "%s%s", origin_url(fl->to->origin), &NEIGHBOR_PATH[1]),
+            .url = arena_fmt(a, "%s%s", origin_url(fl->to->origin), &NEIGHBOR_PATH[1]),
             .head = w->head,
             .stays_home = true,
             .fields = field,
@@ -1069,6 +1069,7 @@ static void send_range_request(struct range_request *fl)
     bool asking = f->state == FETCH_ASKING;
     bool resumed = f->object.origin_etag.p != NULL;
     struct http_field forward[ORIGIN_REQUEST_FIELDS], about[2];
+    struct arena a = {0}; /* the request copies what it is given */
     struct origin_request_params w = {
         .origin = f->origin,
         .client = f->lookup.client,
@@ -1107,12 +1108,13 @@ static void send_range_request(struct range_request *fl)
         w.if_modified_since = w.if_none_match.p == NULL ? fl->old->last_modified : SLICE_NONE;
         fl->old = NULL; /* asked a second time: for all of it */
     }
-    if (fl->to != NULL && !aim_at_neighbor(fl, &w, about)) {
+    if (fl->to != NULL && !aim_at_neighbor(fl, &w, about, &a)) {
         f->asked = f->neighbors;
         fl->to = NULL;
     }
     becomes(fl, RANGE_REQUEST_ASKED);
     fl->request = origin_request_start(f->cache->origin_client, &w, &events, fl);
+    arena_fini(&a);
     for (unsigned i = 1; i < f->clients.count; i++) {
         origin_request_share(fl->request, f->clients.client[i]);
     }

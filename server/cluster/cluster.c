@@ -52,10 +52,9 @@ struct cluster {
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
     uint64_t boot;
-    atomic_bool joined; /* its rows are the cluster's; else it stands alone */
-    atomic_bool ends;
+    atomic_bool joined;      /* its rows are the cluster's; else it stands alone */
+    atomic_bool ends;        /* what takes long stops */
     struct collect *collect; /* NULL: not yet */
-    atomic_bool ending;      /* for those who check its content */
     pthread_t keeper;
     bool keeps;       /* there is that thread */
     struct lock lock; /* LOCK_CLUSTER; guards what follows, to keeper_ends */
@@ -409,15 +408,8 @@ static bool on_first_asked(void *arg)
 static bool on_alive_asked(void *arg, const char *node)
 {
     struct cluster *c = arg;
-    struct member other[MEMBERS_MAX];
-    size_t n = members_others(c->members, other, MEMBERS_MAX);
 
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(other[i].node, node) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return members_is_alive(c->members, node);
 }
 
 static int on_position_asked(void *arg, uint64_t *seq, struct err *e)
@@ -506,7 +498,7 @@ int cluster_verify(struct cluster *c, const struct cluster_verify *how,
 {
     const struct content_verify set = {.store = c->store,
                                        .bucket = c->content,
-                                       .stop = &c->ending,
+                                       .stop = &c->ends,
                                        .deep = how->deep,
                                        .finding = how->finding,
                                        .progress = how->progress,
@@ -985,7 +977,6 @@ void cluster_stop(struct cluster *c)
         members_leave(c->members);
     }
     tree_content_interrupt(c->trees);
-    atomic_store(&c->ending, true);
     collect_interrupt(c->collect);
     bucket_interrupt(c->content);
     bucket_interrupt(c->bucket);

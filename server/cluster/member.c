@@ -662,6 +662,18 @@ static bool has_digits(const struct member *x, struct slice digits)
     return slice_starts(slice_str(x->node), digits);
 }
 
+bool members_is_alive(struct members *m, const char *node)
+{
+    bool alive = false;
+
+    lock_take(&m->lock);
+    for (size_t i = 0; i < m->count && !alive; i++) {
+        alive = m->other[i].alive && strcmp(m->other[i].node, node) == 0;
+    }
+    lock_drop(&m->lock);
+    return alive;
+}
+
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out)
 {
     enum member_presence found = MEMBER_UNKNOWN;

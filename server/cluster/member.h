@@ -103,6 +103,7 @@ void members_leave(struct members *m);
 void members_close(struct members **mp); /* after members_leave(); NULL is fine */
 /* The other nodes that are alive, at most `room`; the number of them. */
 size_t members_others(struct members *m, struct member *out, size_t room);
+bool members_is_alive(struct members *m, const char *node); /* another one */
 /* This node, then all others, also those that have been silent for up to a day. */
 size_t members_all(struct members *m, struct member *out, size_t room);
 

@@ -1,15 +1,14 @@
 #include "server/cluster/owners.h"
 
-#include <math.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/endian.h"
 #include "common/base/log.h"
-#include "common/hash/sha256.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/rendezvous.h"
+#include "server/cluster/rests.h"
 #include "server/cluster/signature.h"
 
 #define PURPOSE "object"
@@ -24,7 +23,6 @@ struct peer {
     char node[MEMBER_ID_ROOM];
     char address[MEMBER_ADDRESS_ROOM];
     struct origin *origin;
-    uint64_t rests_until_ms;
     uint64_t used; /* number of the last choice; a place is needed: the least one goes */
 };
 
@@ -37,24 +35,11 @@ struct owners {
     struct lock lock;                     /* LOCK_OWNERS; guards what follows */
     struct peer peer[MEMBERS_MAX];
     size_t peers;
+    struct rests rests;
     uint64_t choices;
 };
 
 /* --- ranks --- */
-
-/* A mirror of twice the weight has twice as many keys. */
-static double score(const char *node, uint32_t weight, struct slice key)
-{
-    struct sha256 h;
-    uint8_t d[SHA256_BYTES];
-
-    sha256_init(&h, sha256_best());
-    sha256_add(&h, node, strlen(node) + 1);
-    sha256_add(&h, key.p, key.n);
-    sha256_so_far(&h, d);
-    sha256_fini(&h);
-    return weight / -log((double)((be_get(d, 8) >> 11) + 1) / 9007199254740994.0); /* 2^53 + 2 */
-}
 
 struct ranked {
     const struct member *member;
@@ -66,7 +51,7 @@ static void rank(const struct member *m, size_t n, struct slice key, struct rank
 {
     top[0] = top[1] = (struct ranked){NULL, 0};
     for (size_t i = 0; i < n; i++) {
-        struct ranked r = {&m[i], score(m[i].node, m[i].weight, key)};
+        struct ranked r = {&m[i], rendezvous_score(m[i].node, m[i].weight, key)};
         if (top[0].member == NULL || r.score > top[0].score) {
             top[1] = top[0];
             top[0] = r;
@@ -142,9 +127,8 @@ static size_t askable(struct owners *o, struct member out[MEMBERS_MAX])
 
     lock_take(&o->lock);
     for (size_t i = 0; i < n; i++) {
-        const struct peer *p = peer_find(o, out[i].node);
         if (out[i].state == MEMBER_READY && out[i].address[0] != '\0' &&
-            (p == NULL || now_ms >= p->rests_until_ms)) {
+            !rests_has(&o->rests, out[i].node, now_ms)) {
             out[kept++] = out[i];
         }
     }
@@ -172,7 +156,7 @@ static unsigned choose(void *arg, struct slice row_key, bool sibling,
     struct owners *o = arg;
     struct member other[MEMBERS_MAX];
     size_t n = askable(o, other);
-    double mine = o->weight != 0 ? score(o->node, o->weight, row_key) : 0;
+    double mine = o->weight != 0 ? rendezvous_score(o->node, o->weight, row_key) : 0;
     struct ranked top[2];
     unsigned count = 0;
 
@@ -200,34 +184,36 @@ static struct peer *peer_by_origin(struct owners *o, const struct origin *origin
     return NULL;
 }
 
+/* False: that mirror's place was needed for another one. */
+static bool node_of(struct owners *o, const struct origin *origin, char node[MEMBER_ID_ROOM])
+{
+    const struct peer *p;
+
+    lock_take(&o->lock);
+    p = peer_by_origin(o, origin);
+    snprintf(node, MEMBER_ID_ROOM, "%s", p != NULL ? p->node : "");
+    lock_drop(&o->lock);
+    return p != NULL;
+}
+
 static bool is_alive(void *arg, const struct origin *origin)
 {
     struct owners *o = arg;
-    struct member other[MEMBERS_MAX];
-    size_t n = members_others(o->members, other, MEMBERS_MAX);
-    const struct peer *p;
-    bool alive = false;
+    char node[MEMBER_ID_ROOM];
 
-    lock_take(&o->lock);
-    p = peer_by_origin(o, origin);
-    for (size_t i = 0; p != NULL && i < n && !alive; i++) {
-        alive = strcmp(other[i].node, p->node) == 0;
-    }
-    lock_drop(&o->lock);
-    return alive;
+    return node_of(o, origin, node) && members_is_alive(o->members, node);
 }
 
-static void let_rest_now(void *arg, const struct origin *origin)
+static void let_rest(void *arg, const struct origin *origin)
 {
     struct owners *o = arg;
-    struct peer *p;
+    char node[MEMBER_ID_ROOM];
 
-    lock_take(&o->lock);
-    p = peer_by_origin(o, origin);
-    if (p != NULL) {
-        p->rests_until_ms = clock_now_ms() + OWNER_REST_MS;
+    if (node_of(o, origin, node)) {
+        lock_take(&o->lock);
+        rests_add(&o->rests, node, clock_now_ms(), OWNER_REST_MS);
+        lock_drop(&o->lock);
     }
-    lock_drop(&o->lock);
 }
 
 static void sign_lookup(void *arg, struct slice text, char out[NEIGHBOR_SIGNATURE_ROOM])
@@ -237,7 +223,7 @@ static void sign_lookup(void *arg, struct slice text, char out[NEIGHBOR_SIGNATUR
     signature_make(o->secret, PURPOSE, text, out);
 }
 
-const struct neighbor_ops owners_ops = {choose, is_alive, let_rest_now, sign_lookup};
+const struct neighbor_ops owners_ops = {choose, is_alive, let_rest, sign_lookup};
 
 bool owners_signed(const struct owners *o, struct slice text, struct slice signature)
 {

@@ -1,10 +1,9 @@
 /* owners.h - which mirror of the cluster fetches an object from its origin (cache/neighbor.h).
  *
- * The owner of a key is the mirror with the highest SHA-256 of node and key (rendezvous hashing),
- * of those that are alive and can be reached. When a mirror comes or goes, only the keys that it
- * owns change their owner. All mirrors find the same owner if they have the same list of members.
- * If the lists differ for a moment, an object may be fetched twice, and no request waits for
- * another one in a ring.
+ * The owner of a key is the mirror with the highest score (rendezvous.h), of those that are alive
+ * and can be reached. All mirrors find the same owner if they have the same list of members. If the
+ * lists differ for a moment, an object may be fetched twice, and no request waits for another one
+ * in a ring.
  *
  *   this mirror is the owner     it asks the next in rank for what that one has: it was the owner
  *                                before this mirror came

@@ -114,6 +114,19 @@ void index_put(struct batch *b, uint64_t nonce, uint64_t begun_unix_s)
     batch_put(b, TABLE_INDEX, key_of_index(nonce, key), slice_of(value, sizeof value));
 }
 
+int index_put_written(struct batch *b, uint64_t nonce, struct slice bytes, uint64_t begun_unix_s,
+                      struct err *e)
+{
+    struct content_index ix;
+    int rc = content_index_open(bytes, &ix, e);
+
+    if (rc == 0) {
+        places_put(b, &ix, nonce);
+        index_put(b, nonce, begun_unix_s);
+    }
+    return rc;
+}
+
 void index_del(struct batch *b, const struct index_row *row)
 {
     char key[INDEX_KEY_BYTES], value[INDEX_VALUE_BYTES];

@@ -47,6 +47,9 @@ struct index_row {
     bool timeless;         /* of an earlier build, which did not note it */
 };
 void index_put(struct batch *b, uint64_t nonce, uint64_t begun_unix_s);
+/* Both, of an index that was written as these bytes. */
+MUST_USE int index_put_written(struct batch *b, uint64_t nonce, struct slice bytes,
+                               uint64_t begun_unix_s, struct err *e);
 /* Requires that the row is there, and removes it. */
 void index_del(struct batch *b, const struct index_row *row);
 /* E_CORRUPT. */

@@ -11,15 +11,8 @@
 #include "common/os/lock.h"
 #include "common/os/message_queue.h"
 #include "common/xfer/xfer.h"
+#include "server/cluster/rests.h"
 #include "server/cluster/signature.h"
-
-enum { RESTS_MAX = MEMBERS_MAX };
-
-/* A mirror that did not answer. */
-struct rest {
-    char node[MEMBER_ID_ROOM];
-    uint64_t until_ms;
-};
 
 struct poker {
     char *secret;
@@ -30,8 +23,7 @@ struct poker {
     pthread_t thread;
     struct lock lock; /* LOCK_POKE; guards `calls` of a round */
     struct cond one_over;
-    struct rest rest[RESTS_MAX];
-    size_t rests;
+    struct rests rests;
 };
 
 /* One request of a round. */
@@ -140,31 +132,6 @@ bool poke_is_ours(const struct poker *p, uint64_t seq, struct slice signature)
 
 /* --- a round --- */
 
-static bool rests_now(const struct poker *p, const char *node, uint64_t now_ms)
-{
-    for (size_t i = 0; i < p->rests; i++) {
-        if (strcmp(p->rest[i].node, node) == 0 && p->rest[i].until_ms > now_ms) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void let_rest(struct poker *p, const char *node, uint64_t now_ms)
-{
-    size_t i = 0;
-
-    while (i < p->rests && strcmp(p->rest[i].node, node) != 0 && p->rest[i].until_ms > now_ms) {
-        i++; /* a rest that is over makes room */
-    }
-    if (i == RESTS_MAX) {
-        return;
-    }
-    p->rests = i == p->rests ? i + 1 : p->rests;
-    p->rest[i].until_ms = now_ms + POKE_REST_MS;
-    snprintf(p->rest[i].node, sizeof p->rest[i].node, "%s", node);
-}
-
 /* Under the lock. */
 static bool all_over(const struct poke *k, size_t n)
 {
@@ -209,7 +176,7 @@ static size_t start_pokes(struct poker *p, const struct member *to, size_t n, ui
     sign(p, seq, hex);
     for (size_t i = 0; i < n; i++) {
         struct poke *x = &k[started];
-        if (to[i].address[0] == '\0' || rests_now(p, to[i].node, now_ms)) {
+        if (to[i].address[0] == '\0' || rests_has(&p->rests, to[i].node, now_ms)) {
             continue;
         }
         started++;
@@ -235,7 +202,7 @@ size_t poke_all(struct poker *p, const struct member *to, size_t n, uint64_t seq
     for (size_t i = 0; i < started; i++) {
         applied += k[i].status == 204;
         if (k[i].status == 0) {
-            let_rest(p, k[i].node, clock_now_ms());
+            rests_add(&p->rests, k[i].node, clock_now_ms(), POKE_REST_MS);
         }
     }
     arena_fini(&a);

@@ -11,22 +11,18 @@
 #include "common/hash/digest.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/rendezvous.h"
+#include "server/cluster/rests.h"
 #include "server/cluster/signature.h"
 
-enum { LENGTH_ROOM = 24, RESTS_MAX = 16, ABSENT_MAX = 1024, ABSENT_MS = 30000 };
-
-struct rest {
-    char node[MEMBER_ID_ROOM];
-    uint64_t until_ms;
-};
+enum { LENGTH_ROOM = 24, ABSENT_MAX = 1024, ABSENT_MS = 30000 };
 
 struct relay {
     char *secret;
     char node[MEMBER_ID_ROOM];
     struct members *members;
     struct lock lock; /* LOCK_LEAF; guards what follows */
-    struct rest rest[RESTS_MAX];
-    unsigned next_rest;
+    struct rests rests;
     struct relay_stats stats;
     struct {
         uint64_t key; /* hashed */
@@ -85,46 +81,24 @@ enum relay_place relay_of_upload(struct relay *r, struct slice id, struct member
 
 bool relay_is_alive(struct relay *r, const char *node)
 {
-    struct member m;
-
-    return members_find(r->members, slice_str(node), &m) == MEMBER_ALIVE;
+    return members_is_alive(r->members, node);
 }
 
 static bool rests(struct relay *r, const char *node, uint64_t now_ms)
 {
-    bool yes = false;
+    bool yes;
 
     lock_take(&r->lock);
-    for (size_t i = 0; i < RESTS_MAX; i++) {
-        yes = yes || (r->rest[i].until_ms > now_ms && strcmp(r->rest[i].node, node) == 0);
-    }
+    yes = rests_has(&r->rests, node, now_ms);
     lock_drop(&r->lock);
     return yes;
 }
 
 void relay_failed(struct relay *r, const char *node, uint64_t now_ms)
 {
-    struct rest *x;
-
     lock_take(&r->lock);
-    x = &r->rest[r->next_rest++ % RESTS_MAX];
-    x->until_ms = now_ms + RELAY_REST_MS;
-    snprintf(x->node, sizeof x->node, "%s", node);
+    rests_add(&r->rests, node, now_ms, RELAY_REST_MS);
     lock_drop(&r->lock);
-}
-
-static uint64_t weight_of(const char *node, struct slice repo, struct slice tree)
-{
-    struct buf text = BUF_INIT(4096);
-    struct digest d;
-
-    buf_addf(&text, "%s ", node);
-    buf_adds(&text, repo);
-    buf_byte(&text, 0);
-    buf_adds(&text, tree);
-    digest_of(buf_slice(&text), &d);
-    buf_free(&text);
-    return be_get(d.b, 8);
 }
 
 static bool takes_uploads(struct relay *r, const struct member *m)
@@ -138,17 +112,23 @@ enum relay_place relay_of_tree(struct relay *r, struct slice repo, struct slice 
 {
     struct member *m = mem_array(1 + MEMBERS_MAX, sizeof *m);
     size_t n = members_all(r->members, m, 1 + MEMBERS_MAX); /* this mirror is the first */
-    uint64_t best = m[0].state == MEMBER_READY ? weight_of(r->node, repo, tree) : 0;
+    struct buf key = BUF_INIT(repo.n + 1 + tree.n);
     enum relay_place place = RELAY_HERE;
+    double best;
 
+    buf_adds(&key, repo);
+    buf_byte(&key, 0);
+    buf_adds(&key, tree);
+    best = m[0].state == MEMBER_READY ? rendezvous_score(r->node, m[0].weight, buf_slice(&key)) : 0;
     for (size_t i = 1; i < n; i++) {
-        uint64_t weight = weight_of(m[i].node, repo, tree);
-        if (weight > best && takes_uploads(r, &m[i])) {
-            best = weight;
+        double score = rendezvous_score(m[i].node, m[i].weight, buf_slice(&key));
+        if (score > best && takes_uploads(r, &m[i])) {
+            best = score;
             *to = m[i];
             place = RELAY_THERE;
         }
     }
+    buf_free(&key);
     free(m);
     return place;
 }

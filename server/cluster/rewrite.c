@@ -211,14 +211,8 @@ static int write_object(struct rewrite *r, const char *key, const struct buf *by
 static int on_new_index(void *arg, uint64_t nonce, struct slice bytes, struct err *e)
 {
     struct rewrite *r = arg;
-    struct content_index ix;
-    int rc = content_index_open(bytes, &ix, e);
 
-    if (rc == 0) {
-        places_put(r->batch, &ix, nonce);
-        index_put(r->batch, nonce, r->begun_unix_s);
-    }
-    return rc;
+    return index_put_written(r->batch, nonce, bytes, r->begun_unix_s, e);
 }
 
 /* The index of what stays where it is. */

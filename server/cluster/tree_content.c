@@ -255,14 +255,8 @@ static int walk_trees(struct publish *x, const struct batch *b, struct err *e)
 static int on_index_written(void *arg, uint64_t nonce, struct slice bytes, struct err *e)
 {
     struct publish *x = arg;
-    struct content_index ix;
-    int rc = content_index_open(bytes, &ix, e);
 
-    if (rc == 0) {
-        places_put(x->places, &ix, nonce);
-        index_put(x->places, nonce, x->begun_unix_s);
-    }
-    return rc;
+    return index_put_written(x->places, nonce, bytes, x->begun_unix_s, e);
 }
 
 /* --- one at a time, or a few --- */

@@ -67,15 +67,13 @@ class Yard:
 
     def __init__(self, folder, build):
         self.build, self.bucket = build, Bucket().__enter__()
-        self.secret = folder / "cluster.secret"
-        self.secret.write_text("a secret of this cluster\n")
-        self.secret.chmod(0o600)
+        self.secret = self.bucket.secret_file(folder)
         self.keys, self.mirrors = self.bucket.keys_file(folder), []
 
     def section(self, told=True, more=""):
         """told: the others tell it what is new."""
         ways = f'secret = "file:{self.secret}" address = "http://127.0.0.1:{{port}}"' if told else ""
-        return (f'cluster "{self.bucket.url}" {{{{ endpoint = "{self.bucket.endpoint}" region = "eu-test-1" authorization = "file:{self.keys}" '
+        return (f'cluster "{self.bucket.url}" {{{{ {self.bucket.access(self.keys)} '
                 f"{ways} {more} }}}}")
 
     def mirror(self, name, core=peers.SERVER_CORE, **how):

@@ -258,9 +258,7 @@ class Load:
 def world(mirrord, client, tmp_path):
     with Bucket() as bucket, Origin() as origin, Balancer(client("haproxy"), tmp_path) as balancer:
         origin.put("/large.bin", size=ORIGIN_SIZE)
-        secret = tmp_path / "cluster.secret"
-        secret.write_text("a secret of this cluster\n")
-        secret.chmod(0o600)
+        secret = bucket.secret_file(tmp_path)
         keys, mirrors = bucket.keys_file(tmp_path), []
         for _ in range(3):
             port = free_port()
@@ -268,7 +266,7 @@ def world(mirrord, client, tmp_path):
                 repo "models" {{ protocol = "hosted" xet = "on" }} trusted_proxies = {{"127.0.0.1"}}
                 repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}
                 listen "127.0.0.1:{port}" {{ }}
-                cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}"
+                cluster "{bucket.url}" {{ {bucket.access(keys)}
                     secret = "file:{secret}" address = "http://127.0.0.1:{port}" }}'''))
         token = mirrors[0].token("ci", "publish:models/*")
         port, _ = balancer.start([m.port for m in mirrors], plain=True)

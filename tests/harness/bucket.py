@@ -124,6 +124,18 @@ class Bucket:
         path.chmod(0o600)
         return path
 
+    def access(self, keys):
+        """The settings of a cluster section by which this bucket is reached."""
+        return f'endpoint = "{self.endpoint}" region = "eu-test-1" authorization = "file:{keys}"'
+
+    @staticmethod
+    def secret_file(folder):
+        """What the mirrors of a cluster know each other by."""
+        path = folder / "cluster.secret"
+        path.write_text("a secret of this cluster\n")
+        path.chmod(0o600)
+        return path
+
     def under(self, prefix):
         """Keys below the cluster's prefix, sorted, with their bytes."""
         return [(k, self.objects[k][0]) for k in sorted(self.objects) if k.startswith("prod/" + prefix)]

@@ -124,7 +124,7 @@ def cluster_of(state, address=None):
         secret.touch(0o600)
         secret.write_text("a secret of these clusters\n")
     ways = f'secret = "file:{secret}" address = "{address}" heartbeat = "200ms"' if address else ""
-    return f'cluster "s3://mirror/c{number}/" {{ endpoint = "{b.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "200ms" {ways} }}'
+    return f'cluster "s3://mirror/c{number}/" {{ {b.access(keys)} poll = "200ms" {ways} }}'
 
 
 class Mirrord:

@@ -74,9 +74,7 @@ class Cluster:
 
     def __init__(self, mirrord, bucket, folder, conf=HOSTED, more=""):
         self.mirrord, self.bucket, self.conf, self.more = mirrord, bucket, conf, more
-        self.keys, self.secret = bucket.keys_file(folder), folder / "cluster.secret"
-        self.secret.write_text("a secret of this cluster\n")
-        self.secret.chmod(0o600)
+        self.keys, self.secret = bucket.keys_file(folder), bucket.secret_file(folder)
         self.nodes = [self.start() for _ in range(3)]
         self.know()
         self.front = RoundRobin(self.nodes)
@@ -85,7 +83,7 @@ class Cluster:
         port = free_port()
         return self.mirrord(f'''{self.conf}
             listen "127.0.0.1:{port}" {{ }}
-            cluster "{self.bucket.url}" {{ endpoint = "{self.bucket.endpoint}" region = "eu-test-1" authorization = "file:{self.keys}"
+            cluster "{self.bucket.url}" {{ {self.bucket.access(self.keys)}
                                           secret = "file:{self.secret}" address = "http://127.0.0.1:{port}" {self.more} }}''', **kw)
 
     @staticmethod

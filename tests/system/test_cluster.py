@@ -27,9 +27,7 @@ def bucket():
 @pytest.fixture
 def node(mirrord, bucket, tmp_path):
     """node() starts a mirror of the cluster."""
-    keys, secret = bucket.keys_file(tmp_path), tmp_path / "cluster.secret"
-    secret.write_text("a secret of this cluster\n")
-    secret.chmod(0o600)
+    keys, secret = bucket.keys_file(tmp_path), bucket.secret_file(tmp_path)
 
     def start(more="", conf="", poll="50ms", **kw):
         """poll: None leaves it at one second, and gives it an address, so the others tell it what is new."""
@@ -37,7 +35,7 @@ def node(mirrord, bucket, tmp_path):
         ways = f'poll = "{poll}"' if poll else f'secret = "file:{secret}" address = "http://127.0.0.1:{port}"'
         return mirrord(f'''{REPO} {conf}
             listen "127.0.0.1:{port}" {{ }}
-            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" {ways} {more} }}''', **kw)
+            cluster "{bucket.url}" {{ {bucket.access(keys)} {ways} {more} }}''', **kw)
     return start
 
 

@@ -24,7 +24,7 @@ def bucket():
 @pytest.fixture
 def section(bucket, tmp_path):
     keys = bucket.keys_file(tmp_path)
-    return (f'cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" '
+    return (f'cluster "{bucket.url}" {{ {bucket.access(keys)} '
             'poll = "50ms" }')
 
 

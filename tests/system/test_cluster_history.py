@@ -78,9 +78,7 @@ class Clock:
 @pytest.fixture
 def node(mirrord, net, bucket, origin, tmp_path):
     """node(i) starts mirror i on host i."""
-    keys, secret, port = bucket.keys_file(tmp_path), tmp_path / "cluster.secret", free_port()
-    secret.write_text("a secret of this cluster\n")
-    secret.chmod(0o600)
+    keys, secret, port = bucket.keys_file(tmp_path), bucket.secret_file(tmp_path), free_port()
 
     def start(i, more=""):
         address = net.address(i)
@@ -88,7 +86,7 @@ def node(mirrord, net, bucket, origin, tmp_path):
         m = mirrord(f'''repo "models" {{ protocol = "hosted" }} plaintext_token = true
             repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}
             listen "{address}:{port}" {{ }}
-            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "500ms"
+            cluster "{bucket.url}" {{ {bucket.access(keys)} poll = "500ms"
                 stale_after = "{STALE_S}s" checkpoint = 100 collect = "3s" collect_delay = "1s" orphan_age = "20s" secret = "file:{secret}" address = "http://{address}:{port}" {more} }}''',
                     host=address, command=net.command(i), env=clock.env())
         m.clock = clock

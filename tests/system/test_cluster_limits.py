@@ -22,7 +22,7 @@ def node(mirrord, bucket, origin, tmp_path):
 
     def start(more="", repo="", limits=""):
         return mirrord(f'''repo "data" {{ protocol = "generic" origin = "{origin.url}/" patience = 1h rule '.' {{ class = immutable }} {repo} }}
-            {limits} cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}"
+            {limits} cluster "{bucket.url}" {{ {bucket.access(keys)}
                 poll = "50ms" {more} }}''')
     return start
 

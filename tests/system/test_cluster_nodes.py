@@ -30,7 +30,7 @@ def node(mirrord, bucket, tmp_path):
     def start(more="", conf="", **kw):
         address = f"http://127.0.0.1:{free_port()}"
         m = mirrord(f'''{REPO} {conf} listen "{address[7:]}" {{ }}
-            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms"
+            cluster "{bucket.url}" {{ {bucket.access(keys)} poll = "50ms"
                 address = "{address}" {more} }}''', **kw)
         m.address = address
         return m

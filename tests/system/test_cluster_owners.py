@@ -25,15 +25,13 @@ def bucket():
 def start(shared_mirrord, bucket, shared_origin, tmp_path_factory):
     """start() starts a mirror of the cluster, in front of the origin."""
     folder = tmp_path_factory.mktemp("cluster")
-    keys, secret = bucket.keys_file(folder), folder / "cluster.secret"
-    secret.write_text("a secret of this cluster\n")
-    secret.chmod(0o600)
+    keys, secret = bucket.keys_file(folder), bucket.secret_file(folder)
 
     def one(conf="", more="", heartbeat="200ms", **kw):
         port = free_port()
         return shared_mirrord(f'''{FILES.format(shared_origin.url)} {conf}
             listen "127.0.0.1:{port}" {{ }}
-            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms" heartbeat = "{heartbeat}"
+            cluster "{bucket.url}" {{ {bucket.access(keys)} poll = "50ms" heartbeat = "{heartbeat}"
                                       secret = "file:{secret}" address = "http://127.0.0.1:{port}" {more} }}''', **kw)
     return one
 

@@ -19,7 +19,7 @@ def bucket():
 
 
 def section(bucket, folder, more=""):
-    return (f'cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{bucket.keys_file(folder)}" '
+    return (f'cluster "{bucket.url}" {{ {bucket.access(bucket.keys_file(folder))} '
             f'poll = "50ms" {more} }}')
 
 

@@ -31,7 +31,7 @@ def node(mirrord, bucket, o, tmp_path):
 
     def start(schedule="", takeover="10s", **kw):
         return mirrord(f'''repo "x" {{ protocol = "generic" origin = "{o.url}" sync {{ {FAST} {schedule} }} }}
-            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms"
+            cluster "{bucket.url}" {{ {bucket.access(keys)} poll = "50ms"
                 takeover = "{takeover}" }}''', **kw)
     return start
 

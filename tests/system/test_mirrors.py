@@ -85,14 +85,12 @@ def site(request, mirrord, tmp_path):
         yield s
         return
     with Bucket() as bucket:
-        keys, secret = bucket.keys_file(tmp_path), tmp_path / "cluster.secret"
-        secret.write_text("a secret of this cluster\n")
-        secret.chmod(0o600)
+        keys, secret = bucket.keys_file(tmp_path), bucket.secret_file(tmp_path)
 
         def node():
             port = free_port()
             return mirrord(f'''{REPO} listen "127.0.0.1:{port}" {{ }}
-                cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}"
+                cluster "{bucket.url}" {{ {bucket.access(keys)}
                     poll = "50ms" secret = "file:{secret}" address = "http://127.0.0.1:{port}" }}''')
         s = Site([node() for _ in range(3)], tmp_path)
         s.publish()

@@ -23,7 +23,7 @@ def cluster(mirrord, tmp_path):
             def mirror():
                 port = free_port()
                 return mirrord(f'''{REPO} {config} listen "127.0.0.1:{port}" {{ }}
-                    cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms" }}''')
+                    cluster "{bucket.url}" {{ {bucket.access(keys)} poll = "50ms" }}''')
             self.mirrors = [mirror() for _ in range(3)]
             token = self.mirrors[0].token("ci", "publish:*")
             assert self.mirrors[0].put("/" + BIG, DATA, token=token).status == 201

@@ -466,7 +466,7 @@ static int move_held(struct pass *p, uint64_t *held_ms, struct err *e)
         rc = err_set(e, E_TIMEOUT, "the rest takes too long");
     }
     rc = rc != 0 ? rc : found(set, e);
-    rc = rc != 0 ? rc : sequencer_join(set->sequencer, e);
+    rc = rc != 0 ? rc : sequencer_join_until(set->sequencer, set->stop, e);
     *held_ms = clock_now_ms() - began_ms;
     return rc;
 }

@@ -1019,9 +1019,8 @@ bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a, 
 {
     struct content_object o;
     char key[CONTENT_KEY_ROOM], hex[DIGEST_HEX + 1];
-    bool here;
 
-    if (!c->joined || blob_is_here(c->store, d, &here, NULL) != 0 || here) {
+    if (!c->joined) {
         return false;
     }
     if (!cluster_is_fresh(c)) { /* what this mirror knows may have been collected since */

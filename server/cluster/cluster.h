@@ -108,9 +108,9 @@ void cluster_close(struct cluster **cp);
 
 /* The name of no repository, for lookups of the bucket's content. */
 #define CONTENT_REPO "/cluster"
-/* For a large blob that lies in the bucket and not in the store: fills a lookup by which the cache
- * streams it while it arrives. Texts are in the arena. False: blob_open() is quick, or the blob is
- * nowhere. Reads rows: blocks. */
+/* For a large blob that lies in the bucket, and not in the store, as the caller has seen: fills a
+ * lookup by which the cache streams it while it arrives. Texts are in the arena. False: blob_open()
+ * is quick, or the blob is nowhere. Reads rows: blocks. */
 MUST_USE bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a,
                              struct lookup *out);
 

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/content_fetch.h"
 #include "server/cluster/dead_list.h"
 #include "server/cluster/orphans.h"
 #include "server/cluster/retry.h"
@@ -268,7 +269,7 @@ static int read_indexes(struct run *x, struct err *e)
         struct content_index ix;
         rc = show(x, "reading indexes", i, x->rows, e);
         rc = rc != 0 ? rc
-                     : content_index_get(x->c->set.bucket, x->row[i].nonce, &x->c->stop, &bytes,
+                     : content_index_get(x->c->set.bucket, x->row[i].nonce, 0, &x->c->stop, &bytes,
                                          &ix, e);
         if (rc == 0) {
             index_survey(&ix, &x->mark, false, &x->survey[i]);
@@ -323,7 +324,7 @@ static int keep_others(struct run *x, struct err *e)
         }
         rc = show(x, "keeping other indexes", i, x->rows, e);
         rc = rc != 0 ? rc
-                     : content_index_get(x->c->set.bucket, x->row[i].nonce, &x->c->stop, &bytes,
+                     : content_index_get(x->c->set.bucket, x->row[i].nonce, 0, &x->c->stop, &bytes,
                                          &ix, e);
         rc = rc != 0 ? rc : index_keep(&ix, x->c->set.store, &x->mark, e);
     }
@@ -374,7 +375,7 @@ static int rewrite_chosen(struct run *x, struct err *e)
         }
         rc = show(x, "writing indexes anew", done++, x->choices, e);
         rc = rc != 0 ? rc
-                     : content_index_get(x->c->set.bucket, x->row[i].nonce, &x->c->stop, &bytes,
+                     : content_index_get(x->c->set.bucket, x->row[i].nonce, 0, &x->c->stop, &bytes,
                                          &ix, e);
         rc = rc != 0 ? rc : rewrite_index(x->rewrite, &x->row[i], &ix, e);
     }
@@ -537,7 +538,7 @@ static int on_later_index(void *arg, struct slice key, struct slice value)
     int rc = index_decode(key, value, &row, NULL);
 
     if (rc == 0 && !set64_has(&x->named.indexes, row.nonce)) {
-        rc = content_index_get(x->c->set.bucket, row.nonce, &x->c->stop, &bytes, &ix, NULL);
+        rc = content_index_get(x->c->set.bucket, row.nonce, 0, &x->c->stop, &bytes, &ix, NULL);
         if (rc == 0) {
             named_add(&x->named, row.nonce, &ix);
         }

@@ -93,3 +93,28 @@ int content_fetch(const struct content_fetch *f, const struct content_item *it,
                                      key, it->stored_bytes, it->offset)
                            : rc;
 }
+
+int content_index_get(struct bucket *b, uint64_t nonce, uint64_t retry_ms, const atomic_bool *stop,
+                      struct buf *bytes, struct content_index *out, struct err *e)
+{
+    struct retry again = {.limit_ms = retry_ms != 0 ? retry_ms : RETRY_MS, .stop = stop};
+    char key[CONTENT_KEY_ROOM];
+    bool damaged = false;
+    int rc;
+
+    content_index_key(nonce, key);
+    for (;;) {
+        rc = bucket_get(b, key, bytes, e);
+        if (rc == 0) {
+            rc = content_index_open(buf_slice(bytes), out, e);
+            if (rc != E_CORRUPT || damaged) {
+                return rc;
+            }
+            damaged = true;
+        } else if (!retry_wait(&again, rc)) {
+            return rc == E_NOTFOUND
+                       ? err_set(e, rc, "the bucket lacks %s, which its log names", key)
+                       : rc;
+        }
+    }
+}

@@ -15,6 +15,7 @@
 
 #include "server/cluster/bucket.h"
 #include "server/cluster/content.h"
+#include "server/cluster/content_index.h"
 
 enum { CONTENT_FETCH_RANGE_BYTES = 16 << 20 };
 
@@ -30,5 +31,11 @@ struct content_fetch {
 
 MUST_USE int content_fetch(const struct content_fetch *f, const struct content_item *it,
                            const struct content_object *o, struct err *e);
+
+/* Reads and checks an index. A damaged one is read once more: the damage may be on the way.
+ * retry_ms and stop are as above. */
+MUST_USE int content_index_get(struct bucket *b, uint64_t nonce, uint64_t retry_ms,
+                               const atomic_bool *stop, struct buf *bytes,
+                               struct content_index *out, struct err *e);
 
 #endif

@@ -381,7 +381,7 @@ static int read_items(struct verifier *v, uint64_t index, const struct content_i
 static int read_index(struct verifier *v, const struct index_row *row, struct content_index *out)
 {
     struct err why = {0};
-    int rc = content_index_get(v->set->bucket, row->nonce, v->set->stop, &v->bytes, out, &why);
+    int rc = content_index_get(v->set->bucket, row->nonce, 0, v->set->stop, &v->bytes, out, &why);
 
     if (is_damage(rc) && !has_ended(v, row->nonce)) {
         find(v, "index %016" PRIx64 ": %s", row->nonce, why.text);

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/log.h"
 #include "common/codec/units.h"
@@ -18,8 +17,6 @@ enum {
     HOLD_MS = 20000, /* so long commits may wait for the rest */
     IDLE_MS = 5000,  /* of these, for the commits before */
     HOLDS_MAX = 5,
-    JOIN_MS = 1000, /* between tries */
-    LOOK_MS = 50,
     REPORT_MS = 200,
 };
 
@@ -175,24 +172,6 @@ static int check_settled(struct cluster_sequencer *q, struct err *e)
                : 0;
 }
 
-/* Until then nothing can be changed, so it gives up only when the mirror stops. */
-static void join_again(const struct leave_settings *set)
-{
-    struct err why = {0};
-    bool failed = false;
-
-    while (!atomic_load(set->stop) && sequencer_join(set->sequencer, &why) != 0) {
-        uint64_t again_ms = clock_now_ms() + JOIN_MS;
-        if (!failed) {
-            log_error("cluster.leave", "why=\"%s\"", why.text);
-        }
-        failed = true;
-        while (!atomic_load(set->stop) && clock_now_ms() < again_ms) {
-            nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
-        }
-    }
-}
-
 /* E_TIMEOUT: there was too much to fetch; the mirror follows the log again. E_BUSY: clients were
  * still publishing. */
 static int part_held(const struct leave_settings *set, struct left *out, struct err *e)
@@ -222,7 +201,7 @@ static int part_held(const struct leave_settings *set, struct left *out, struct 
         set->on_parted(set->arg);
         sequencer_release(set->sequencer);
     } else {
-        join_again(set);
+        (void)!sequencer_join_until(set->sequencer, set->stop, NULL);
         rc = atomic_load(set->stop) ? err_set(e, E_CANCELLED, "this mirror is shutting down") : rc;
     }
     out->held_ms = clock_now_ms() - began_ms;

@@ -103,31 +103,6 @@ int index_keep(const struct content_index *ix, struct store *s, struct mark *m, 
     return rc;
 }
 
-int content_index_get(struct bucket *b, uint64_t nonce, const atomic_bool *stop, struct buf *bytes,
-                      struct content_index *out, struct err *e)
-{
-    struct retry again = {.limit_ms = RETRY_MS, .stop = stop};
-    char key[CONTENT_KEY_ROOM];
-    bool damaged = false;
-    int rc;
-
-    content_index_key(nonce, key);
-    for (;;) {
-        rc = bucket_get(b, key, bytes, e);
-        if (rc == 0) {
-            rc = content_index_open(buf_slice(bytes), out, e);
-            if (rc != E_CORRUPT || damaged) {
-                return rc;
-            }
-            damaged = true;
-        } else if (!retry_wait(&again, rc)) {
-            return rc == E_NOTFOUND
-                       ? err_set(e, rc, "the bucket lacks %s, which its log names", key)
-                       : rc;
-        }
-    }
-}
-
 /* --- the rewrite --- */
 
 struct dropped {

@@ -46,9 +46,6 @@ static inline bool index_survey_is_clean(const struct index_survey *s)
 /* Marks all dead items of the index, and what is below its dead nodes. */
 MUST_USE int index_keep(const struct content_index *ix, struct store *s, struct mark *m,
                         struct err *e);
-/* Reads and checks an index. A damaged one is read again. */
-MUST_USE int content_index_get(struct bucket *b, uint64_t nonce, const atomic_bool *stop,
-                               struct buf *bytes, struct content_index *out, struct err *e);
 
 struct rewrite_settings {
     struct bucket *bucket;

@@ -1302,6 +1302,23 @@ int sequencer_join(struct cluster_sequencer *q, struct err *e)
     return err_set(e, rc, "%s", why.text);
 }
 
+int sequencer_join_until(struct cluster_sequencer *q, const atomic_bool *stop, struct err *e)
+{
+    struct retry again = {.limit_ms = UINT64_MAX / 2, .stop = stop};
+    struct err why = {0};
+
+    while (!atomic_load(stop)) {
+        if (sequencer_join(q, &why) == 0) {
+            return 0;
+        }
+        if (again.failures == 0) {
+            log_error("cluster.join", "why=\"%s\"", why.text);
+        }
+        (void)!retry_wait(&again, E_AGAIN);
+    }
+    return err_set(e, E_CANCELLED, "this mirror is shutting down");
+}
+
 void sequencer_part(struct cluster_sequencer *q)
 {
     CHECK(q->mode == MODE_HELD && q->follows);

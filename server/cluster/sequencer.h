@@ -36,6 +36,8 @@
 #ifndef SERVER_CLUSTER_SEQUENCER_H
 #define SERVER_CLUSTER_SEQUENCER_H
 
+#include <stdatomic.h>
+
 #include "server/cluster/log.h"
 #include "server/store/store.h"
 
@@ -97,7 +99,7 @@ MUST_USE int sequencer_start(struct store *s, struct bucket *b,
 void sequencer_stop(struct cluster_sequencer *q);
 void sequencer_free(struct cluster_sequencer **qp); /* after sequencer_stop() and store_close() */
 
-/* These four are called one at a time. From now on batches wait. Returns when those before are
+/* These five are called one at a time. From now on batches wait. Returns when those before are
  * done. E_TIMEOUT: they were not within wait_ms, for instance because of an upload, and it is back
  * where it was before. */
 MUST_USE int sequencer_hold(struct cluster_sequencer *q, uint64_t wait_ms, struct err *e);
@@ -106,6 +108,9 @@ void sequencer_release(struct cluster_sequencer *q); /* back to where it was bef
  * the batches that wait go there. After an error it is HELD still, and batches are refused until
  * it is called again or released. */
 MUST_USE int sequencer_join(struct cluster_sequencer *q, struct err *e);
+/* The same, again and again: nothing can be changed until then. E_CANCELLED: *stop was set. */
+MUST_USE int sequencer_join_until(struct cluster_sequencer *q, const atomic_bool *stop,
+                                  struct err *e);
 /* HELD, of one that follows the log: it does not any more, and the store does not change. */
 void sequencer_part(struct cluster_sequencer *q);
 

@@ -675,30 +675,6 @@ static int take_index(struct index_run *x, struct err *e)
     return rc != 0 ? rc : commit_if_full(x, 1, e);
 }
 
-/* A damaged index is read once more: the damage may be on the way. */
-static int read_index(struct tree_content *t, uint64_t nonce, struct buf *bytes,
-                      struct content_index *out, struct err *e)
-{
-    struct retry again = {.limit_ms = t->set.retry_ms, .stop = &t->stop};
-    char key[CONTENT_KEY_ROOM];
-    bool damaged = false;
-    int rc;
-
-    content_index_key(nonce, key);
-    for (;;) {
-        rc = bucket_get(t->set.bucket, key, bytes, e);
-        if (rc == 0) {
-            rc = content_index_open(buf_slice(bytes), out, e);
-            if (rc != E_CORRUPT || damaged) {
-                return rc;
-            }
-            damaged = true;
-        } else if (!retry_wait(&again, rc)) {
-            return rc;
-        }
-    }
-}
-
 static int not_in_bucket(int rc, struct err *e)
 {
     return rc != E_NOTFOUND
@@ -711,7 +687,8 @@ static int learn_index(struct tree_content *t, uint64_t nonce, struct err *e)
     struct index_run x = {
         .t = t, .nonce = nonce, .bytes = BUF_INIT(RUN_BYTES_MAX + NODE_BYTES_MAX)};
     struct buf index = BUF_INIT(CONTENT_INDEX_BYTES_MAX);
-    int rc = read_index(t, nonce, &index, &x.index, e);
+    int rc =
+        content_index_get(t->set.bucket, nonce, t->set.retry_ms, &t->stop, &index, &x.index, e);
 
     x.batch = batch_new();
     rc = rc != 0 ? rc : take_index(&x, e);

@@ -132,16 +132,11 @@ static void on_answer(struct request *c, struct answer *a)
 }
 
 /* The part that the other mirror asks for. */
-static void take_range(struct request *c, struct lookup *w)
+static void look_up(struct request *c)
 {
-    bool suffix = false;
-
-    w->head_only = c->req.method == METHOD_HEAD;
-    if (!w->head_only && range_peek(&c->req, &w->hint_first, &w->hint_end, &suffix) && suffix) {
-        w->hint_suffix = w->hint_first;
-        w->hint_first = 0;
-        w->hint_end = LENGTH_UNKNOWN;
-    }
+    c->plan.lookup.head_only = c->req.method == METHOD_HEAD;
+    request_hint(&c->req, &c->plan.lookup);
+    request_lookup(c, &c->plan.lookup, on_answer);
 }
 
 /* --- large files of trees, whose origin is the cluster's bucket --- */
@@ -162,11 +157,12 @@ static void content_work(struct step *s)
     const struct serve_deps *deps = s->request->serve_loop->deps;
     bool here = false;
 
-    p->in_bucket = cluster_lookup(deps->cluster, &p->digest, &p->arena, &p->lookup);
-    if (!p->in_bucket) {
-        s->rc = blob_is_here(deps->store, &p->digest, &here, &s->why);
-        s->rc = s->rc == 0 && !here ? E_NOTFOUND : s->rc;
-        s->rc = s->rc != 0 ? s->rc : blob_open(deps->store, &p->digest, &p->blob, &s->why);
+    s->rc = blob_is_here(deps->store, &p->digest, &here, &s->why);
+    if (s->rc == 0 && here) {
+        s->rc = blob_open(deps->store, &p->digest, &p->blob, &s->why);
+    } else if (s->rc == 0) {
+        p->in_bucket = cluster_lookup(deps->cluster, &p->digest, &p->arena, &p->lookup);
+        s->rc = p->in_bucket ? 0 : E_NOTFOUND;
     }
 }
 
@@ -181,8 +177,7 @@ static void content_done(struct step *s)
     } else if (p->in_bucket) {
         lookup_copy(&c->arena, &p->lookup, &c->plan.lookup);
         c->plan.lookup.asker = p->asker;
-        take_range(c, &c->plan.lookup);
-        request_lookup(c, &c->plan.lookup, on_answer);
+        look_up(c);
     } else {
         h = cached_response_new(c->set, c->repo, SLICE(""), SLICE(""));
         h->reply.status = 200;
@@ -259,7 +254,6 @@ void neighbor_answer(struct serve_loop *d, struct exchange *x, struct request_lo
         lookup_copy(&c->arena, &w.lookup, &c->plan.lookup);
         c->plan.kind = PLAN_LOOKUP;
         v->repo = r;
-        take_range(c, &c->plan.lookup);
-        request_lookup(c, &c->plan.lookup, on_answer);
+        look_up(c);
     }
 }

@@ -386,6 +386,20 @@ static void on_request_answer(void *arg, struct answer *a)
     c->on_answer(c, a);
 }
 
+void request_hint(const struct http_req *req, struct lookup *w)
+{
+    bool suffix = false;
+
+    w->hint_first = w->hint_suffix = 0;
+    w->hint_end = LENGTH_UNKNOWN;
+    if (req->method == METHOD_GET && range_peek(req, &w->hint_first, &w->hint_end, &suffix) &&
+        suffix) {
+        w->hint_suffix = w->hint_first;
+        w->hint_first = 0;
+        w->hint_end = LENGTH_UNKNOWN;
+    }
+}
+
 void request_lookup(struct request *c, const struct lookup *w,
                     void (*fn)(struct request *c, struct answer *a))
 {

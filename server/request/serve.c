@@ -384,7 +384,6 @@ static void execute_lookup(struct request *c)
     const struct framing *f = c->plan.framing;
     struct lookup *w = &c->plan.lookup;
     bool whole = c->plan.delivery != DELIVERY_STREAM;
-    bool suffix = false;
 
     if (c->plan.fields_of == FIELDS_KNOWN && c->req.method == METHOD_HEAD) {
         say_state(c);
@@ -397,17 +396,14 @@ static void execute_lookup(struct request *c)
     }
     w->document = whole;
     w->head_only = c->req.method == METHOD_HEAD && !whole;
-    w->hint_first = 0;
-    w->hint_end = LENGTH_UNKNOWN;
-    w->hint_suffix = 0;
-    if (!whole && c->req.method == METHOD_GET &&
-        range_peek(&c->req, &w->hint_first, &w->hint_end, &suffix) && suffix) {
-        /* Framed, the end lies elsewhere than the origin's. */
-        w->hint_suffix = f != NULL ? 0 : w->hint_first;
-        w->hint_first = 0;
+    if (whole) {
+        w->hint_first = w->hint_suffix = 0;
         w->hint_end = LENGTH_UNKNOWN;
+    } else {
+        request_hint(&c->req, w);
     }
-    if (f != NULL) {
+    if (f != NULL) { /* framed, the end lies elsewhere than the origin's */
+        w->hint_suffix = 0;
         w->hint_first = f->plain(w->hint_first);
         w->hint_end = w->hint_end != LENGTH_UNKNOWN ? f->plain(w->hint_end) : LENGTH_UNKNOWN;
     }

@@ -32,15 +32,16 @@ static void blob_work(struct step *s)
 {
     struct blob_step *b = (struct blob_step *)s;
     const struct serve_deps *deps = s->request->serve_loop->deps;
+    bool here = true;
 
-    b->elsewhere =
-        deps->cluster != NULL && cluster_lookup(deps->cluster, &b->digest, &b->arena, &b->lookup);
-    if (!b->elsewhere && !b->brings && deps->cluster != NULL) {
-        bool here;
+    if (deps->cluster != NULL) {
         s->rc = blob_is_here(deps->store, &b->digest, &here, &s->why);
-        b->must_bring = s->rc == 0 && !here;
     }
-    if (!b->elsewhere && !b->must_bring && s->rc == 0) {
+    if (s->rc == 0 && !here) {
+        b->elsewhere = cluster_lookup(deps->cluster, &b->digest, &b->arena, &b->lookup);
+        b->must_bring = !b->elsewhere && !b->brings;
+    }
+    if (s->rc == 0 && !b->elsewhere && !b->must_bring) {
         s->rc = blob_open(deps->store, &b->digest, &b->blob, &s->why);
     }
 }
@@ -83,17 +84,13 @@ static void on_file_from_elsewhere(struct request *c, struct answer *a)
 static void ask_elsewhere(struct request *c, struct blob_step *b)
 {
     struct lookup *w = ARENA_NEW(&c->arena, struct lookup);
-    bool suffix = false;
 
     *w = b->lookup;
     w->key = arena_copy(&c->arena, w->key);
     w->url = arena_copy(&c->arena, w->url);
     w->head_only = c->req.method == METHOD_HEAD;
-    if (c->req.method == METHOD_GET && c->plan.framing == NULL &&
-        range_peek(&c->req, &w->hint_first, &w->hint_end, &suffix) && suffix) {
-        w->hint_suffix = w->hint_first;
-        w->hint_first = 0;
-        w->hint_end = LENGTH_UNKNOWN;
+    if (c->plan.framing == NULL) {
+        request_hint(&c->req, w);
     }
     request_lookup(c, w, on_file_from_elsewhere);
 }

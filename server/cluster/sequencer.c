@@ -8,6 +8,7 @@
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "common/os/crash.h"
 #include "common/os/lock.h"
 #include "server/cluster/checkpoint.h"
 #include "server/cluster/retry.h"
@@ -623,9 +624,13 @@ static int apply_theirs(struct cluster_sequencer *q, const struct log_entry *en,
 static int on_apply(void *arg, const struct log_entry *en, bool mine, struct err *e)
 {
     struct cluster_sequencer *q = arg;
+    int rc;
 
     q->last_is_mine = mine;
-    return mine ? apply_mine(q, en, e) : apply_theirs(q, en, e);
+    crash_point("cluster.apply");
+    rc = mine ? apply_mine(q, en, e) : apply_theirs(q, en, e);
+    crash_point("cluster.applied");
+    return rc;
 }
 
 /* --- a checkpoint: all shared rows at once --- */
@@ -912,6 +917,7 @@ static void *run_announcer(void *arg)
         lock_drop(&q->lock);
         if (!list_empty(&group) && !stop) {
             q->set.ops->announce(q->set.arg, seq);
+            crash_point("cluster.announced");
         }
         answer_group(q, &group);
     } while (!stop);
@@ -974,6 +980,7 @@ static void commit_group(struct cluster_sequencer *q)
         batch[i] = (struct log_batch){.steps = buf_slice(&q->group[i]->steps)};
     }
     q->last_is_mine = false;
+    crash_point("cluster.commit");
     rc = log_commit(q->log, batch, q->grouped, &open, &e);
     wrote = rc == 0 && q->last_is_mine; /* so its slot was the end of the log */
     lock_take(&q->lock);

@@ -10,7 +10,7 @@ A fault is Fault(kind, keys=regex, methods=..., p=probability); b.faults is the 
   cut, cut-after         the connection is closed instead of the response
   cut-there              the connection is closed if the key exists
   late, 500-late         the connection is closed now, or 500 is sent; the write lands 10 to 200 ms later
-  slow                   the request is done after `delay` seconds
+  slow, slow-after       the request is done after `delay` seconds; or it is done, and the response comes then
   truncate, flip         of a GET's body: half of it is sent, or one bit of it is wrong
   damage                 of a PUT's body: one bit of it is wrong when it is stored
   ignore                 If-None-Match is ignored
@@ -252,6 +252,8 @@ class Bucket:
             await asyncio.sleep(0.005)  # it has looked, and now it writes
             r.fields.pop("if-none-match")
         answer = self.done(r, stale=kind == "stale")
+        if kind == "slow-after":
+            await asyncio.sleep(delay)
         if kind == "cut-after":
             return None
         if kind in ("500-after", "503-after", "412-after"):

@@ -7,7 +7,7 @@
 
 enum {
     KEY_BYTES = DIGEST_BYTES + 1, /* of a row: what it is sorted by */
-    SLOTS = 2 * CONTENT_INDEX_ROWS_MAX,
+    SLOTS_FIRST = 64, /* most publishes are small */
 };
 
 /* --- writing --- */
@@ -17,7 +17,15 @@ struct content_index_writer {
     struct buf rows;
     size_t count;
     uint32_t *slot; /* of a hash table: the number of a row from 1, or 0 */
+    size_t slots;   /* more than twice the rows */
 };
+
+static void empty_table(struct content_index_writer *w, size_t slots)
+{
+    free(w->slot);
+    w->slot = mem_array(slots, sizeof w->slot[0]);
+    w->slots = slots;
+}
 
 struct content_index_writer *content_index_writer_new(void)
 {
@@ -25,7 +33,7 @@ struct content_index_writer *content_index_writer_new(void)
 
     w->objects = BUF_INIT((size_t)CONTENT_INDEX_ROWS_MAX * CONTENT_INDEX_OBJECT_BYTES);
     w->rows = BUF_INIT((size_t)CONTENT_INDEX_ROWS_MAX * CONTENT_INDEX_ROW_BYTES);
-    w->slot = mem_array(SLOTS, sizeof w->slot[0]);
+    empty_table(w, SLOTS_FIRST);
     return w;
 }
 
@@ -72,13 +80,22 @@ static void make_key(enum content_kind kind, const struct digest *d, uint8_t key
 /* Where the row of this key is, or belongs. */
 static uint32_t *find_row(const struct content_index_writer *w, const uint8_t key[KEY_BYTES])
 {
-    size_t i = (size_t)be_get(key, 8) % SLOTS;
+    size_t i = (size_t)be_get(key, 8) % w->slots;
 
     while (w->slot[i] != 0 && memcmp(w->rows.p + (size_t)(w->slot[i] - 1) * CONTENT_INDEX_ROW_BYTES,
                                      key, KEY_BYTES) != 0) {
-        i = (i + 1) % SLOTS;
+        i = (i + 1) % w->slots;
     }
     return &w->slot[i];
+}
+
+static void double_table(struct content_index_writer *w)
+{
+    empty_table(w, 2 * w->slots);
+    for (size_t i = 0; i < w->count; i++) {
+        const char *row = w->rows.p + i * CONTENT_INDEX_ROW_BYTES;
+        *find_row(w, (const uint8_t *)row) = (uint32_t)i + 1;
+    }
 }
 
 bool content_index_has(const struct content_index_writer *w, enum content_kind kind,
@@ -102,6 +119,9 @@ void content_index_add(struct content_index_writer *w, const struct content_item
     uint32_t *slot;
 
     CHECK(w->count < CONTENT_INDEX_ROWS_MAX);
+    if (2 * (w->count + 1) >= w->slots) {
+        double_table(w);
+    }
     make_key(it->kind, &it->digest, key);
     slot = find_row(w, key);
     CHECK(*slot == 0);
@@ -137,7 +157,7 @@ void content_index_finish(struct content_index_writer *w, struct buf *out)
     CHECK(out->rc == 0);
     buf_clear(&w->objects);
     buf_clear(&w->rows);
-    memset(w->slot, 0, SLOTS * sizeof w->slot[0]);
+    empty_table(w, SLOTS_FIRST);
     w->count = 0;
 }
 

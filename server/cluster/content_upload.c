@@ -51,7 +51,8 @@ struct content_upload {
     struct lock lock;
     struct cond changed;
     struct put put[PARALLEL_MAX];
-    pthread_t thread[PARALLEL_MAX];
+    pthread_t thread[PARALLEL_MAX]; /* each is started when a put finds no idle one */
+    unsigned threads, idle;
     bool closing;
     struct err failed; /* code 0: nothing has */
     atomic_bool stop;  /* interrupted or failed */
@@ -60,7 +61,7 @@ struct content_upload {
     uint32_t pack_object; /* its number in the index, if the pack has items */
     struct content_index_writer *index;
     struct buf bytes; /* of an item in memory */
-    char *window;     /* WINDOW_BYTES */
+    char *window;     /* WINDOW_BYTES; NULL: not needed yet */
     uint64_t *done;   /* nonces of indexes */
     size_t ndone;
     struct content_upload_counts counts;
@@ -251,7 +252,9 @@ static void *run_thread(void *arg)
         if (p != NULL) {
             run_put(p);
         } else {
+            u->idle++;
             cond_wait(&u->changed, &u->lock);
+            u->idle--;
         }
     }
     lock_drop(&u->lock);
@@ -315,14 +318,36 @@ static struct put *new_put(struct content_upload *u, const struct content_object
     return p;
 }
 
+static unsigned count_ready(const struct content_upload *u)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < u->set.parallel; i++) {
+        n += u->put[i].state == PUT_READY;
+    }
+    return n;
+}
+
 static void start_put(struct put *p)
 {
     struct content_upload *u = p->upload;
 
     lock_take(&u->lock);
     p->state = PUT_READY;
-    cond_broadcast(&u->changed);
+    if (count_ready(u) > u->idle && u->threads < u->set.parallel) {
+        u->thread[u->threads++] = thread_start("content-upload", run_thread, u);
+    } else {
+        cond_broadcast(&u->changed);
+    }
     lock_drop(&u->lock);
+}
+
+/* On this thread. */
+static void make_put(struct put *p)
+{
+    lock_take(&p->upload->lock);
+    run_put(p);
+    lock_drop(&p->upload->lock);
 }
 
 static void send_from_memory(struct put *p)
@@ -398,7 +423,7 @@ static int send_index(struct content_upload *u, struct err *e)
     content_index_finish(u->index, &p->bytes);
     digest_of(buf_slice(&p->bytes), &p->body.sha256);
     send_from_memory(p);
-    start_put(p);
+    make_put(p);
     rc = wait_until_idle(u, e);
     if (rc == 0 && u->set.on_index != NULL) {
         rc = u->set.on_index(u->set.arg, nonce, buf_slice(&p->bytes), e);
@@ -519,6 +544,9 @@ static int send_parts(struct content_upload *u, struct in_parts *parts, void *it
     struct sha256 sum;
     int rc = 0;
 
+    if (u->window == NULL) {
+        u->window = mem_new(WINDOW_BYTES);
+    }
     sha256_init(&sum, sha256_best());
     for (unsigned i = 1; rc == 0 && i <= parts->count; i++, at += step) {
         uint64_t some = min_u64(step, n - at);
@@ -718,10 +746,6 @@ struct content_upload *content_upload_open(const struct content_upload_settings 
     u->pack = pack_writer_new();
     u->index = content_index_writer_new();
     u->bytes = BUF_INIT(CONTENT_WHOLE_BYTES);
-    u->window = mem_new(WINDOW_BYTES);
-    for (unsigned i = 0; i < u->set.parallel; i++) {
-        u->thread[i] = thread_start("content-upload", run_thread, u);
-    }
     return u;
 }
 
@@ -739,8 +763,10 @@ void content_upload_close(struct content_upload **up)
     u->closing = true;
     cond_broadcast(&u->changed);
     lock_drop(&u->lock);
-    for (unsigned i = 0; i < u->set.parallel; i++) {
+    for (unsigned i = 0; i < u->threads; i++) {
         pthread_join(u->thread[i], NULL);
+    }
+    for (unsigned i = 0; i < u->set.parallel; i++) {
         buf_free(&u->put[i].bytes);
     }
     pack_writer_free(&u->pack);

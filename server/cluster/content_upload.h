@@ -26,8 +26,8 @@
  *          it, and up to 32 MiB for a node of 1 MiB or more: about 150 MB with 4 in parallel,
  *          whatever the size of the publish. With read_back, 4 MiB more for each in parallel
  * owns     copies the settings; opens and closes items of the source
- * threads  add, finish and close: one at a time; they block. interrupt: any. It starts `parallel`
- *          threads
+ * threads  add, finish and close: one at a time; they block. interrupt: any. It starts up to
+ *          `parallel` threads, and none before it needs one
  * errors   E_CORRUPT: an item does not match its digest, or the bucket stored other bytes;
  *          E_CANCELLED: interrupted; the codes of bucket.h, and E_AGAIN, E_NETWORK, E_TIMEOUT and
  *          E_PROTOCOL only after they were repeated for retry_ms; the source's own. After an error

@@ -10,6 +10,7 @@
 
 enum {
     LEVEL = 1,
+    FIRST_BYTES = 256 << 10, /* a pack of a small publish does not have more */
     SAMPLE_FROM_BYTES = 1024,
     SAMPLE_BYTES = 512,
     SAMPLE_SQUARES = 512 + 512 * 511 / 256 + 6 * 45,
@@ -24,7 +25,7 @@ struct pack_writer {
     struct buf rows;
     struct sha256 sum; /* of bytes */
     ZSTD_CCtx *zstd;
-    char *small; /* CONTENT_SMALL_BYTES, for a compressed item */
+    char *small; /* CONTENT_SMALL_BYTES, for a compressed item; NULL: not needed yet */
     size_t count;
     bool broken; /* sum has what an item should not have had */
 };
@@ -33,7 +34,6 @@ static void begin_pack(struct pack_writer *w)
 {
     w->bytes.max = PACK_BYTES_MAX;
     buf_clear(&w->bytes);
-    CHECK(buf_room(&w->bytes, PACK_ITEMS_BYTES) != NULL); /* once: it does not move any more */
     sha256_init(&w->sum, sha256_best());
     buf_clear(&w->rows);
     w->count = 0;
@@ -44,7 +44,6 @@ struct pack_writer *pack_writer_new(void)
     struct pack_writer *w = NEW(struct pack_writer);
 
     w->rows = BUF_INIT((size_t)PACK_ITEMS_MAX * PACK_ROW_BYTES);
-    w->small = mem_new(CONTENT_SMALL_BYTES);
     w->zstd = ZSTD_createCCtx();
     CHECK(w->zstd != NULL);
     begin_pack(w);
@@ -111,12 +110,18 @@ static size_t compress_if_smaller(struct pack_writer *w, struct slice bytes)
     if (bytes.n <= PACK_ALIGN || looks_random(bytes)) {
         return 0;
     }
+    if (w->small == NULL) {
+        w->small = mem_new(CONTENT_SMALL_BYTES);
+    }
     n = ZSTD_compressCCtx(w->zstd, w->small, bytes.n - PACK_ALIGN, bytes.p, bytes.n, LEVEL);
     return ZSTD_isError(n) ? 0 : n; /* it does not fit */
 }
 
 static void append(struct pack_writer *w, const void *p, size_t n)
 {
+    if (w->bytes.n + n > FIRST_BYTES) { /* once: it does not move any more */
+        CHECK(buf_room(&w->bytes, PACK_ITEMS_BYTES - w->bytes.n) != NULL);
+    }
     buf_add(&w->bytes, p, n);
     sha256_add(&w->sum, p, n);
 }

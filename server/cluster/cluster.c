@@ -70,6 +70,11 @@ struct cluster {
     struct lock check_lock; /* LOCK_LEAF; guards what follows */
     struct cond check_changed;
     bool stopping, checking;
+    /* Checks that have failed one after the other; of the thread that is checking. */
+    struct {
+        uint64_t failures, since_ms;
+        enum probe_check step; /* of the last one */
+    } trouble;
     bool moving; /* cluster_adopt() or cluster_leave_local() runs */
     bool broken; /* a key can be created twice */
     uint64_t check_due_ms;
@@ -552,6 +557,27 @@ struct check {
     const char *what; /* the same */
 };
 
+/* A bucket that is away is checked at each poll: the log says when that begins and when it ends. */
+static void note_failed_step(struct cluster *c, const struct probe_step *s)
+{
+    if (c->trouble.failures == 0) {
+        c->trouble.since_ms = clock_now_ms();
+    }
+    if (c->trouble.failures++ == 0 || c->trouble.step != s->check) {
+        log_error("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
+    }
+    c->trouble.step = s->check;
+}
+
+static void note_passed(struct cluster *c)
+{
+    if (c->trouble.failures != 0) {
+        log_info("cluster.probe_passed", "failures=%" PRIu64 " after_s=%" PRIu64,
+                 c->trouble.failures, (clock_now_ms() - c->trouble.since_ms) / 1000);
+        c->trouble.failures = 0;
+    }
+}
+
 static void on_step(void *arg, const struct probe_step *s)
 {
     struct check *k = arg;
@@ -560,8 +586,8 @@ static void on_step(void *arg, const struct probe_step *s)
     k->reached = s->check;
     k->what = s->what;
     if (s->rc != 0 && s->rc != E_CANCELLED) {
-        log_error("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
-    } else if (s->rc == 0 && s->why->code != 0) {
+        note_failed_step(c, s);
+    } else if (s->rc == 0 && s->why->code != 0 && c->trouble.failures == 0) {
         log_warn("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
     }
     if (s->check == PROBE_BODIES && s->why->code != 0) {
@@ -629,6 +655,9 @@ static int check_bucket(struct check *k, struct err *e)
         return err_set(e, E_BUSY, "the bucket is being checked; try again when that has ended");
     }
     rc = probe_run(c->bucket, random_u64(), on_step, k, &why);
+    if (rc == 0) {
+        note_passed(c);
+    }
     lock_take(&c->check_lock);
     was_broken = c->broken;
     note_check(c, k, clock_now_ms() - began_ms, rc, &why);

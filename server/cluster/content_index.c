@@ -7,7 +7,7 @@
 
 enum {
     KEY_BYTES = DIGEST_BYTES + 1, /* of a row: what it is sorted by */
-    SLOTS_FIRST = 64, /* most publishes are small */
+    SLOTS_FIRST = 64,             /* most publishes are small */
 };
 
 /* --- writing --- */

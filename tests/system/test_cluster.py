@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -244,6 +245,20 @@ def test_a_start_without_the_bucket(node, bucket):
     assert a.put("/models/me/gpt/y", b"no", token=token).status == 503
     bucket.faults = []
     until(lambda: a.put("/models/me/gpt/y", b"yes", token=token).status == 201)
+
+
+def test_a_bucket_that_stays_away_is_reported_once(node, bucket):
+    a = node()
+    a.token("ci", "publish:models/*")
+    a.stop()
+    bucket.faults = [Fault("cut", keys="probe/")]
+    checks = bucket.counts["GET", "probe"]
+    a.start()
+    until(lambda: bucket.counts["GET", "probe"] > checks + 10)
+    bucket.faults = []
+    a.says("cluster.probe_passed")
+    lines = [line for line in a.log().splitlines() if "cluster.probe" in line]
+    assert len(lines) == 2 and "it can be read" in lines[0] and re.search(r"failures=\d+ after_s=\d+", lines[1]), lines
 
 
 @pytest.mark.parametrize("seed", [1, 2])

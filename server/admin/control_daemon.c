@@ -7,6 +7,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/talk.h"
+#include "server/cluster/cluster.h"
 #include "server/request/traffic.h"
 #include "server/fetch/request.h"
 #include "server/live/notices.h"
@@ -249,6 +250,13 @@ static void warn_of_scopes(struct talk *t, const char *const *scopes, size_t n)
     repo_set_release(&rs);
 }
 
+/* Another mirror may have created or revoked a token of that name. */
+static bool tokens_may_differ(const struct talk *t, int rc)
+{
+    return (rc == E_EXISTS || rc == E_NOTFOUND) && t->deps->cluster != NULL &&
+           cluster_catch_up(t->deps->cluster);
+}
+
 int verb_token_create(struct talk *t, struct err *e)
 {
     const json_t *list = json_object_get(t->request, "scopes");
@@ -269,8 +277,11 @@ int verb_token_create(struct talk *t, struct err *e)
         }
     }
     if (rc == 0) {
-        rc = token_create(t->deps->gate, name, scopes, n, life_s != 0 ? clock_unix_s() + life_s : 0,
-                          secret, e);
+        uint64_t end_unix_s = life_s != 0 ? clock_unix_s() + life_s : 0;
+        rc = token_create(t->deps->gate, name, scopes, n, end_unix_s, secret, e);
+        if (tokens_may_differ(t, rc)) {
+            rc = token_create(t->deps->gate, name, scopes, n, end_unix_s, secret, e);
+        }
     }
     if (rc == 0) {
         jwrite_text(t->result, "name", name);
@@ -310,5 +321,6 @@ int verb_token_revoke(struct talk *t, struct err *e)
     struct slice name;
     int rc = talk_need(t, "name", &name, e);
 
-    return rc != 0 ? rc : token_revoke(t->deps->gate, name, e);
+    rc = rc != 0 ? rc : token_revoke(t->deps->gate, name, e);
+    return tokens_may_differ(t, rc) ? token_revoke(t->deps->gate, name, e) : rc;
 }

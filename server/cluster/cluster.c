@@ -1302,7 +1302,7 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
                                    .lag_ms = lag_ms(&q),
                                    .commits_waiting = q.waiting};
     out->lag_ms = c->joined ? out->lag_ms : 0;
-    out->fresh = out->lag_ms <= c->set.stale_after_ms;
+    out->fresh = cluster_is_fresh(c);
     memcpy(out->node, c->node, sizeof out->node);
     out->member = members_state(c->members);
     bucket_stats(c->bucket, &out->bucket);
@@ -1336,8 +1336,10 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
 
 bool cluster_is_fresh(struct cluster *c)
 {
+    uint64_t confirmed_ms = sequencer_confirmed_ms(c->sequencer); /* 0: not since the start */
+
     return !c->joined ||
-           clock_boot_ms() - sequencer_confirmed_ms(c->sequencer) <= c->set.stale_after_ms;
+           (confirmed_ms != 0 && clock_boot_ms() - confirmed_ms <= c->set.stale_after_ms);
 }
 
 struct claims *cluster_claims(struct cluster *c)

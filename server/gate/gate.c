@@ -59,6 +59,7 @@ enum {
     TEXT_BYTES = CRC_AT + 8,
     NAME_MAX_BYTES = 64,
     SCOPES_MAX = 32,
+    REVOKE_TRIES = 100,
 };
 
 struct token {
@@ -80,13 +81,6 @@ struct tokens {
         reading;      /* LOCK_TOKENS: one reading of the rows at a time, so the last one counts */
     struct lock lock; /* guards what follows: changes; and loops while they look one up */
     struct list all;
-    struct list pending; /* struct pending_name */
-};
-
-/* A token that is being committed: no other one may get its name. */
-struct pending_name {
-    struct list node;
-    struct slice name;
 };
 
 /* --- one token --- */
@@ -246,7 +240,6 @@ static int tokens_open(struct store *s, struct tokens **out, struct err *e)
     lock_init(&ts->reading, LOCK_TOKENS);
     lock_init(&ts->lock, LOCK_GATE);
     list_init(&ts->all);
-    list_init(&ts->pending);
     rc = store_scan(s, TABLE_TOKEN, SLICE_NONE, SLICE_NONE, on_token_row, ts, e);
     if (rc != 0) {
         tokens_close(&ts);
@@ -380,16 +373,6 @@ static struct token *find_token_by_name(struct tokens *ts, struct slice name)
     return NULL;
 }
 
-static bool is_pending(struct tokens *ts, struct slice name)
-{
-    LIST_EACH (&ts->pending, it) {
-        if (slice_eq(LIST_ITEM(it, struct pending_name, node)->name, name)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Whoever else proved that it is who that token names. E_NOTFOUND: there is none, or it has
  * expired. */
 static int tokens_named(struct tokens *ts, struct slice name, uint64_t now_unix_s,
@@ -450,18 +433,53 @@ static void text_make(char out[TOKEN_TEXT])
     snprintf(out + n, TOKEN_TEXT - n, "_%08lx", crc32(0, (const Bytef *)out, (uInt)n));
 }
 
+/* The rows of a name: one, but for what was created before names were checked. */
+struct named {
+    struct slice name;
+    struct batch *b; /* gets their removal; or NULL */
+    size_t count;
+};
+
+static int on_named_row(void *arg, struct slice key, struct slice value)
+{
+    struct named *n = arg;
+    struct token *t = row_read(key, value);
+
+    if (t != NULL && slice_eq(t->name, n->name)) {
+        n->count++;
+        if (n->b != NULL) {
+            batch_require_value(n->b, TABLE_TOKEN, key, value);
+            batch_del(n->b, TABLE_TOKEN, key);
+        }
+    }
+    token_release(&t);
+    return 0;
+}
+
+/* When the token is committed: another mirror may have created one of that name. */
+static int name_is_free(struct store *s, void *arg, struct err *e)
+{
+    struct named n = {.name = *(const struct slice *)arg};
+    int rc = store_scan(s, TABLE_TOKEN, SLICE_NONE, SLICE_NONE, on_named_row, &n, e);
+
+    return rc != 0 || n.count == 0
+               ? rc
+               : err_set(e, E_EXISTS,
+                         "a token \"" SLICE_FMT "\" exists already; revoke it or choose another "
+                         "name",
+                         SLICE_ARG(n.name));
+}
+
 int token_create(struct gate *g, struct slice name, const char *const *scopes, size_t count,
                  uint64_t expires_unix_s, char secret[TOKEN_TEXT], struct err *e)
 {
     struct tokens *ts = g->tokens;
     uint64_t now_unix_s = clock_unix_s();
-    struct pending_name pending = {.name = name};
     struct token *t = NULL;
     struct batch *b = NULL;
     struct slice key;
     struct digest d;
     char *row = NULL;
-    bool taken;
     int rc = name_check(name, e);
 
     if (rc == 0 && (count == 0 || count > SCOPES_MAX)) {
@@ -487,55 +505,46 @@ int token_create(struct gate *g, struct slice name, const char *const *scopes, s
     b = batch_new();
     batch_require_absent(b, TABLE_TOKEN, key);
     batch_put(b, TABLE_TOKEN, key, slice_str(row));
-    lock_take(&ts->lock);
-    taken = find_token_by_name(ts, name) != NULL || is_pending(ts, name);
-    if (!taken) {
-        list_push_back(&ts->pending, &pending.node);
-    }
-    lock_drop(&ts->lock);
-    if (taken) {
-        rc = err_set(e, E_EXISTS,
-                     "a token \"" SLICE_FMT "\" exists already; revoke it or choose another name",
-                     SLICE_ARG(name));
-        goto out;
-    }
+    batch_check(b, name_is_free, &name);
     rc = store_commit(ts->store, &b, COMMIT_SYNC, e);
-    lock_take(&ts->lock);
-    list_remove(&pending.node);
-    lock_drop(&ts->lock);
     rc = rc != 0 ? rc : tokens_reload(ts, e);
-out:
     if (rc != 0) {
         explicit_bzero(secret, TOKEN_TEXT);
     }
     token_release(&t);
-    batch_free(&b);
     free(row);
+    return rc;
+}
+
+static int revoke_once(struct tokens *ts, struct slice name, struct err *e)
+{
+    struct named n = {.name = name, .b = batch_new()};
+    int rc = store_scan(ts->store, TABLE_TOKEN, SLICE_NONE, SLICE_NONE, on_named_row, &n, e);
+
+    if (rc == 0 && n.count == 0) {
+        rc = err_set(e, E_NOTFOUND, "there is no token \"" SLICE_FMT "\"; see `mirrorctl token ls`",
+                     SLICE_ARG(name));
+    }
+    rc = rc != 0 ? rc : store_commit(ts->store, &n.b, COMMIT_SYNC, e);
+    batch_free(&n.b);
     return rc;
 }
 
 int token_revoke(struct gate *g, struct slice name, struct err *e)
 {
     struct tokens *ts = g->tokens;
-    struct batch *b = NULL;
     struct token *t;
-    int rc, read;
+    int rc = E_CHANGED, read;
 
     lock_take(&ts->lock);
-    t = find_token_by_name(ts, name);
-    if (t != NULL) {
-        list_remove(&t->node); /* refused from here on, whatever the disk says */
+    while ((t = find_token_by_name(ts, name)) != NULL) {
+        free_token_fields(t); /* refused from here on, whatever the disk says */
     }
     lock_drop(&ts->lock);
-    if (t == NULL) {
-        return err_set(e, E_NOTFOUND,
-                       "there is no token \"" SLICE_FMT "\"; see `mirrorctl token ls`",
-                       SLICE_ARG(name));
+    /* Another mirror may have revoked it, and created another one of the name. */
+    for (int i = 0; rc == E_CHANGED && i < REVOKE_TRIES; i++) {
+        rc = revoke_once(ts, name, e);
     }
-    b = batch_new();
-    batch_del(b, TABLE_TOKEN, slice_of(t->digest.b, DIGEST_BYTES));
-    token_release(&t);
-    rc = store_commit(ts->store, &b, COMMIT_SYNC, e);
     /* If that failed, it is shown again, so that it is revoked again and not forgotten. */
     read = tokens_reload(ts, rc == 0 ? e : NULL);
     return rc != 0 ? rc : read;

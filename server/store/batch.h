@@ -74,8 +74,6 @@ void batch_rows_close(struct batch_rows **rp);
 MUST_USE bool batch_rows_get(const struct batch_rows *r, enum table t, struct slice key,
                              struct slice *value);
 
-void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
-                 void *arg);
 /* Runs once the batch is durable, and only then: a delete removes the row first and the file
  * second. A blob's file stays if a row names it by then or a stage is sealing it. */
 void batch_after(struct batch *b, enum after_kind kind, const struct digest *d, uint64_t id);

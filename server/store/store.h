@@ -101,6 +101,11 @@ size_t batch_bytes(const struct batch *b); /* of its steps */
  * commit fails with E_CHANGED. */
 void batch_require_absent(struct batch *b, enum table t, struct slice key);
 void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value);
+/* A precondition of its own kind. It runs on the thread that commits, with no write pending and
+ * before any step of this batch; in a cluster when all entries of the log before it are applied.
+ * Nonzero fails the batch. */
+void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
+                 void *arg);
 /* A row in TABLE_HOLDER needs its blob: if the digest has no row in TABLE_BLOB after the batch, the
  * batch fails with E_CHANGED, unless the blob is elsewhere. So a reference to a blob that was found
  * earlier cannot outlive the blob's eviction. */

@@ -3,8 +3,12 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import re
 import socket
+import subprocess
 import time
+
+import pytest
 
 from harness.bucket import Fault
 from harness.image import MANIFEST, Image, digest
@@ -224,6 +228,70 @@ def test_a_bucket_that_refuses_this_mirror_does_not_refuse_its_clients(node, buc
     bucket.faults = [Fault("read-only", "pack/", ("GET", "PUT"))]
     said = b.get("/models/me/gpt/x").status, a.put("/models/me/gpt/y", b"y" * 5000, token=token).status
     assert said == (503, 503)
+
+
+def test_two_mirrors_create_tokens_of_one_name(node, bucket):
+    """Each looked for the name among the tokens that it knew, so both were created, and `token revoke` ended one of them: the other one
+    remained good, under a name that was said to be revoked."""
+    a, b = node(), node()
+    made, refused = [], []
+
+    def create(m):
+        done = m.ctl("token", "create", "--name", "ci", "--scope", "publish:models/*", check=False)
+        (made if done.returncode == 0 else refused).append(done)
+    one_after_the_other(bucket, lambda: create(b), lambda: create(a))
+    assert len(made) == 1 and refused[0].returncode == 73 and 'a token "ci" exists already' in refused[0].stderr, refused
+    token = re.search(r"mrd_\w+", made[0].stdout)[0]
+    for m in (a, b):
+        until_known(m, token)
+    a.ctl("token", "revoke", "ci")
+    for m in (a, b):
+        until(lambda: m.put("/models/me/other/x", b"x", token=token).status == 401)  # noqa: B023
+
+
+def test_a_token_that_was_replaced_on_another_mirror_is_revoked(node):
+    """The revocation deleted the row of the token that this mirror knew under the name. That was gone already, the one that has the name now
+    remained good, and `token revoke` said that it was done."""
+    a, b = node(poll="60s"), node(poll="60s")
+    a.token("ci", "publish:models/*")
+    b.stop()
+    b.start()
+    b.ctl("token", "revoke", "ci")
+    token = b.token("ci", "publish:models/*")
+    a.ctl("token", "revoke", "ci")
+    assert b.ctl("token", "create", "--name", "ci", "--scope", "read:*", check=False).returncode == 0  # reads the log, and the name is free
+    assert b.put("/models/me/other/x", b"x", token=token).status == 401
+
+
+def test_a_token_that_is_not_known_yet_is_revoked(node):
+    """A mirror that had not read of a token said that there was none, and the token remained good."""
+    a, b = node(poll="60s"), node(poll="60s")
+    token = b.token("ci", "publish:models/*")
+    a.ctl("token", "revoke", "ci")
+    b.token("other", "read:*")  # reads the log
+    assert b.put("/models/me/other/x", b"x", token=token).status == 401
+    assert a.ctl("token", "revoke", "ci", check=False).returncode == 66
+
+
+def test_a_revoked_token_on_a_machine_that_has_just_booted(node, bucket):
+    """The time since a mirror has last seen the end of the log was counted from the machine's boot if it had not seen it yet. So one that
+    came up with its machine, and could not reach the bucket, accepted for stale_after every token that was revoked while it was off."""
+    just_booted = ["unshare", "--time", "--boottime", f"-{int(time.clock_gettime(time.CLOCK_BOOTTIME)) - 5}"]
+    if subprocess.run([*just_booted, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("cannot make a time namespace")
+    a, b = node(), node()
+    token = a.token("ci", "publish:models/*")
+    until_known(b, token)
+    b.stop()
+    a.ctl("token", "revoke", "ci")
+    a.stop()
+    bucket.faults = [Fault("cut")]
+    b.command = just_booted
+    b.start()
+    assert b.put("/models/me/other/x", b"x", token=token).status == 503
+    assert not json.loads(b.ctl("--json", "cluster", "status", check=False).stdout)["fresh"]
+    bucket.faults = []
+    until(lambda: b.put("/models/me/other/x", b"x", token=token).status == 401)
 
 
 def test_a_client_whose_change_waits_at_the_end(node, bucket):

@@ -22,10 +22,13 @@ static struct row {
     size_t n;
 } rows[ROWS];
 static int commit_rc;
+static void (*before_commit)(void); /* what another mirror does; once */
 
 struct batch {
-    bool put;
+    bool put, requires;
     struct row row;
+    int (*check)(struct store *s, void *arg, struct err *e);
+    void *check_arg;
 };
 
 struct batch *batch_new(void)
@@ -46,6 +49,20 @@ void batch_require_absent(struct batch *b, enum table t, struct slice key)
     assert_int_equal(t, TABLE_TOKEN);
 }
 
+void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value)
+{
+    (void)value;
+    batch_del(b, t, key);
+    b->requires = true;
+}
+
+void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
+                 void *arg)
+{
+    b->check = check;
+    b->check_arg = arg;
+}
+
 void batch_put(struct batch *b, enum table t, struct slice key, struct slice value)
 {
     assert_int_equal(t, TABLE_TOKEN);
@@ -63,25 +80,44 @@ void batch_del(struct batch *b, enum table t, struct slice key)
     memcpy(b->row.key, key.p, key.n);
 }
 
+static int apply(const struct batch *b, struct err *e)
+{
+    size_t i = 0;
+
+    while (i < ROWS &&
+           (b->put ? rows[i].n != 0
+                   : rows[i].n == 0 || memcmp(rows[i].key, b->row.key, DIGEST_BYTES) != 0)) {
+        i++;
+    }
+    if (i == ROWS) {
+        assert_true(b->requires);
+        return err_set(e, E_CHANGED, "the row is not there");
+    }
+    rows[i] = b->row;
+    rows[i].n = b->put ? b->row.n : 0;
+    return 0;
+}
+
 int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e)
 {
     struct batch *b = *bp;
-    size_t i = 0;
+    void (*first)(void) = before_commit;
+    int rc = commit_rc;
 
-    (void)s;
     *bp = NULL;
     assert_int_equal(how, COMMIT_SYNC);
-    if (commit_rc == 0) {
-        while (i < ROWS &&
-               (b->put ? rows[i].n != 0 : memcmp(rows[i].key, b->row.key, DIGEST_BYTES) != 0)) {
-            i++;
-        }
-        assert_true(i < ROWS);
-        rows[i] = b->row;
-        rows[i].n = b->put ? b->row.n : 0;
+    before_commit = NULL;
+    if (first != NULL) {
+        first();
     }
+    if (rc != 0) {
+        err_set(e, rc, "the disk says no");
+    } else if (b->check != NULL) {
+        rc = b->check(s, b->check_arg, e);
+    }
+    rc = rc != 0 ? rc : apply(b, e);
     free(b);
-    return commit_rc == 0 ? 0 : err_set(e, commit_rc, "the disk says no");
+    return rc;
 }
 
 int store_scan(struct store *s, enum table t, struct slice from, struct slice to,
@@ -188,6 +224,46 @@ static void token_life(void **state)
     assert_int_equal(identify(g, &(struct ask){.authorization = basic, .tls = true}, &who, &e), 0);
     assert_true(slice_eqs(who.name, "twine"));
     gate_release(g, &who);
+    gate_close(&g);
+}
+
+static char elsewhere[TOKEN_TEXT];
+
+/* Another mirror knows the same rows. */
+static void create_elsewhere(void)
+{
+    struct gate *g = gate_of(NULL, 0);
+
+    make(g, "ci", "read:*", 0, elsewhere);
+    gate_close(&g);
+}
+
+static void replace_elsewhere(void)
+{
+    struct gate *g = gate_of(NULL, 0);
+
+    assert_int_equal(token_revoke(g, SLICE("ci"), NULL), 0);
+    gate_close(&g);
+    create_elsewhere();
+}
+
+static void changes_of_other_mirrors(void **state)
+{
+    struct gate *g = gate_of(NULL, 0);
+    const char *scope = "read:*";
+    char secret[TOKEN_TEXT];
+    struct err e;
+
+    (void)state;
+    before_commit = create_elsewhere;
+    assert_int_equal(token_create(g, SLICE("ci"), &scope, 1, 0, secret, &e), E_EXISTS);
+    assert_non_null(strstr(e.text, "exists already"));
+    before_commit = replace_elsewhere;
+    assert_int_equal(token_revoke(g, SLICE("ci"), NULL), 0);
+    for (size_t i = 0; i < ROWS; i++) {
+        assert_int_equal(rows[i].n, 0);
+    }
+    assert_int_equal(token_revoke(g, SLICE("ci"), NULL), E_NOTFOUND);
     gate_close(&g);
 }
 
@@ -365,6 +441,7 @@ int main(void)
         cmocka_unit_test_setup(strangers, forget_rows),
         cmocka_unit_test_setup(clear_text, forget_rows),
         cmocka_unit_test_setup(refused_tokens, forget_rows),
+        cmocka_unit_test_setup(changes_of_other_mirrors, forget_rows),
         cmocka_unit_test_setup(limited, forget_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ test-heavy:
 	@tests/deps.sh build demo unit test heavy
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@MIRROR_HEAVY=1 $(PYTHON) tests/run.py --build $(B) $(addprefix --only ,$(HEAVY)) $(TESTS)
-test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/crash/failer.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/trainer $(B)/simt/driver/libcuda.so.1)
+test-programs: all unit $(BENCH) $(HARNESS) $(NEXT) $(B)/crash/recorder.so $(B)/crash/failer.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/trainer $(B)/simt/driver/libcuda.so.1)
 
 demo:
 	@tests/deps.sh build demo
@@ -51,6 +51,18 @@ $(B)/harness/%: $(B)/obj/tests/harness/%.o $(call lib,server) $(call lib,common)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
+
+# A mirrord that reads one more format of clusters than this version (server/cluster/format.h).
+NEXT       := $(B)/harness/next/mirrord
+$(B)/obj/tests/next/format.o: server/cluster/format.c | $(GENERATED) ready
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(CFLAGS_ALL) -DCLUSTER_FORMAT=2 -c $< -o $@
+$(NEXT): $(B)/obj/server/main.o $(B)/obj/tests/next/format.o $(call lib,server) $(call lib,common) | $(B)/mirrorctl
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
+	@ln -sf ../../mirrorctl $(@D)/mirrorctl
 
 # Preloaded into a server whose power will be cut, or whose disk fails.
 $(B)/crash/%.so: tests/crash/%.c

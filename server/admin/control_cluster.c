@@ -72,6 +72,7 @@ void cluster_members(const struct sample *s, bool whole, struct buf *out)
     jwrite_str(out, "member", member_state_name(c->member));
     jwrite_u64(out, "checked_unix_s", c->checked.at_unix_s);
     jwrite_u64(out, "since_unix_s", c->since_unix_s);
+    jwrite_u64(out, "format", c->format);
     jwrite_u64(out, "entries", c->applied);
     jwrite_u64(out, "lag_ms", c->lag_ms);
     jwrite_bool(out, "fresh", c->fresh);
@@ -122,6 +123,7 @@ static void member_row(struct talk *t, const struct member *x, bool this, uint64
     jwrite_bool(row, "this", this);
     jwrite_str(row, "address", x->address);
     jwrite_str(row, "version", x->version);
+    jwrite_u64(row, "format", x->format);
     jwrite_str(row, "state", state_of_node(x));
     jwrite_u64(row, "weight", x->weight);
     jwrite_u64(row, "applied", x->applied);

@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 
+#include "server/cluster/format.h"
+
 #define MAGIC      SLICE("mrdckp01")
 #define MAGIC_KIND SLICE("mrdckp")
 
@@ -123,8 +125,7 @@ int checkpoint_head_read(struct slice bytes, struct checkpoint_head *out, struct
         return err_set(e, E_CORRUPT, "the checkpoint's checksum does not match its bytes");
     }
     if (!slice_starts(bytes, MAGIC)) {
-        return err_set(e, E_UNSUPPORTED,
-                       "the checkpoint has a format of a later version; upgrade this mirror");
+        return format_refuse("the checkpoint", slice_first(bytes, MAGIC.n), MAGIC, e);
     }
     rest = slice_from(rest, MAGIC.n);
     if (!slice_be(&rest, 8, &out->seq) || !slice_take(&rest, DIGEST_BYTES, &own) ||

@@ -11,6 +11,7 @@
 #include "common/os/lock.h"
 #include "server/cluster/adopt.h"
 #include "server/cluster/checkpoint.h"
+#include "server/cluster/format.h"
 #include "server/cluster/identity.h"
 #include "server/cluster/leave.h"
 #include "server/cluster/log_trim.h"
@@ -54,6 +55,7 @@ struct cluster {
     uint64_t boot;
     atomic_bool joined;      /* its rows are the cluster's; else it stands alone */
     atomic_bool ends;        /* what takes long stops */
+    _Atomic uint64_t format; /* the keeper has read it */
     struct collect *collect; /* NULL: not yet */
     pthread_t keeper;
     bool keeps;       /* there is that thread */
@@ -401,6 +403,33 @@ static int keep_log(struct cluster *c, uint64_t *newest, struct err *e)
     return rc;
 }
 
+/* --- the format of what all mirrors write --- */
+
+static int look_at_format(struct cluster *c, uint64_t *out, struct err *e)
+{
+    int rc = format_read(c->store, out, e);
+
+    atomic_store(&c->format, *out);
+    return rc;
+}
+
+/* Once all mirrors can read a newer one. Each mirror tries: the first one succeeds. */
+static int keep_format(struct cluster *c, struct err *e)
+{
+    uint64_t can = members_format(c->members), now;
+    int rc = look_at_format(c, &now, e);
+
+    if (rc != 0 || !c->joined || can <= now) {
+        return rc;
+    }
+    rc = format_raise(c->store, now, can, e);
+    if (rc == 0) {
+        log_info("cluster.format", "from=%" PRIu64 " to=%" PRIu64, now, can);
+        atomic_store(&c->format, can);
+    }
+    return rc == E_CHANGED || rc == E_AGAIN || rc == E_CANCELLED ? 0 : rc;
+}
+
 /* --- collection --- */
 
 static bool on_first_asked(void *arg)
@@ -530,6 +559,9 @@ static void *run_keeper(void *arg)
         lock_drop(&c->lock);
         if (!stopping && keep_log(c, &newest, &e) != 0) {
             log_warn("cluster.checkpoint_failed", "why=\"%s\"", e.text);
+        }
+        if (!stopping && keep_format(c, &e) != 0) {
+            log_warn("cluster.format_failed", "why=\"%s\"", e.text);
         }
     } while (!stopping);
     return NULL;
@@ -819,6 +851,7 @@ static struct members *open_members(struct cluster *c)
     snprintf(set.self.address, sizeof set.self.address, "%s",
              c->set.address != NULL ? c->set.address : "");
     snprintf(set.self.version, sizeof set.self.version, "%s", MIRROR_VERSION);
+    set.self.format = format_newest();
     set.self.weight = c->set.weight;
     set.beat_ms = c->set.heartbeat_ms;
     return members_open(&set);
@@ -843,6 +876,7 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
                  struct err *e)
 {
     struct cluster *c = NEW(struct cluster);
+    uint64_t format;
     int rc;
 
     *out = NULL;
@@ -869,8 +903,10 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
                                           .needs_node = on_node_looked_up,
                                           .arg = c};
     store_set_blob_source(s, &c->blob_source);
-    rc = look_at_rows(c, e);
+    rc = look_at_format(c, &format, e);
+    rc = rc != 0 ? rc : look_at_rows(c, e);
     rc = rc != 0 ? rc : open_sequencer(c, e);
+    rc = rc != 0 ? rc : look_at_format(c, &format, e);
     if (rc != 0) {
         store_set_blob_source(s, NULL);
         cluster_close(&c);
@@ -899,8 +935,10 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
 
 int cluster_absent(struct store *s, struct err *e)
 {
-    int rc = adopt_check_alone(s, e);
+    uint64_t format;
+    int rc = format_read(s, &format, e);
 
+    rc = rc != 0 ? rc : adopt_check_alone(s, e);
     return rc != 0 ? rc : leave_finish(s, e);
 }
 
@@ -1298,6 +1336,7 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
                                    .why = q.why,
                                    .failures = q.failures,
                                    .since_unix_s = q.since_unix_s,
+                                   .format = atomic_load(&c->format),
                                    .applied = q.applied,
                                    .lag_ms = lag_ms(&q),
                                    .commits_waiting = q.waiting};

@@ -175,6 +175,7 @@ struct cluster_status {
     struct err why;         /* of AWAY, IN_DOUBT and STOPPED */
     uint64_t failures;      /* in a row, of requests to the log */
     uint64_t since_unix_s;  /* when the first of them failed; 0: none has */
+    uint64_t format;        /* of the cluster (format.h) */
     uint64_t applied;       /* entries of the log */
     uint64_t lag_ms;        /* since the log was last known to have no further entry */
     bool fresh;             /* cluster_is_fresh() */

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "server/cluster/format.h"
+
 #define MAGIC      SLICE("mrdidx01")
 #define MAGIC_KIND SLICE("mrdidx")
 
@@ -277,8 +279,7 @@ int content_index_open(struct slice bytes, struct content_index *out, struct err
         return err_set(e, E_CORRUPT, "an index does not match its checksum");
     }
     if (!slice_starts(bytes, MAGIC)) {
-        return err_set(e, E_UNSUPPORTED,
-                       "an index has a format of a later version; upgrade this mirror");
+        return format_refuse("an index", slice_first(bytes, MAGIC.n), MAGIC, e);
     }
     rest = slice_from(rest, MAGIC.n);
     if (!slice_be(&rest, 4, &objects) || !slice_be(&rest, 4, &rows) ||

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/base/endian.h"
+#include "server/cluster/format.h"
 
 #define MAGIC      SLICE("mrddel01")
 #define MAGIC_KIND SLICE("mrddel")
@@ -89,9 +90,7 @@ int dead_list_open(struct slice bytes, struct slice *objects, struct err *e)
         return err_set(e, E_CORRUPT, "a list of dead objects does not match its checksum");
     }
     if (!slice_starts(bytes, MAGIC)) {
-        return err_set(e, E_UNSUPPORTED,
-                       "a list of dead objects has a format of a later version; upgrade this "
-                       "mirror");
+        return format_refuse("a list of dead objects", slice_first(bytes, MAGIC.n), MAGIC, e);
     }
     *objects = slice_from(rest, MAGIC.n);
     for (struct slice left = *objects; left.n != 0; left = slice_from(left, OBJECT_BYTES)) {

@@ -38,8 +38,8 @@ static int decode(struct identity *id, struct err *e)
     } else if (format > FORMAT) {
         rc = err_set(e, E_UNSUPPORTED,
                      "the cluster's bucket has format %" PRIu64
-                     ", which this version does not know; upgrade this mirror",
-                     format);
+                     "; this version of mirrord reads format %d: upgrade this mirror",
+                     format, FORMAT);
     }
     snprintf(id->adopted_by, sizeof id->adopted_by, "%.*s",
              (int)(by.n < IDENTITY_ID_ROOM ? by.n : 0), by.p);

@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 
+#include "server/cluster/format.h"
+
 #define MAGIC      SLICE("mrdlog01")
 #define MAGIC_KIND SLICE("mrdlog")
 
@@ -128,8 +130,7 @@ int log_entry_read(struct slice bytes, struct log_entry *out, struct err *e)
         return err_set(e, E_CORRUPT, "the entry's checksum does not match its bytes");
     }
     if (!slice_starts(bytes, MAGIC)) {
-        return err_set(e, E_UNSUPPORTED,
-                       "the entry has a format of a later version; upgrade this mirror");
+        return format_refuse("the entry", slice_first(bytes, MAGIC.n), MAGIC, e);
     }
     if (!take_head(slice_from(all, MAGIC.n), out)) {
         return err_set(e, E_CORRUPT, "the entry's head is truncated");

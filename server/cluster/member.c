@@ -10,6 +10,7 @@
 #include "common/codec/jwrite.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/format.h"
 
 #define PREFIX "node/"
 
@@ -56,6 +57,7 @@ struct members {
     char cloned[MEMBER_ADDRESS_ROOM + 1]; /* "@" and the other one's address; "": it is not */
     struct member other[MEMBERS_MAX];
     size_t count;
+    bool complete;  /* other[] has all that the list had, and the list was read */
     struct recent { /* all that were alive within MEMBER_AWAY_MS */
         struct member member;
         uint64_t seen_ms; /* its latest announcement, by our clock */
@@ -244,6 +246,7 @@ static int write_own(struct members *m, enum member_state state, struct err *e)
     jwrite_open(&doc, NULL, '{');
     jwrite_str(&doc, "address", m->set.self.address);
     jwrite_str(&doc, "version", m->set.self.version);
+    jwrite_u64(&doc, "format", m->set.self.format);
     jwrite_str(&doc, "state", member_state_name(state));
     jwrite_u64(&doc, "weight", m->set.self.weight);
     jwrite_u64(&doc, "applied", m->set.applied(m->set.arg));
@@ -369,6 +372,8 @@ static bool read_member(struct roll *r, struct slice doc, struct member *x)
 
     copy_text(jread_text(o, "address"), x->address, sizeof x->address);
     copy_text(jread_text(o, "version"), x->version, sizeof x->version);
+    x->format = FORMAT_FIRST; /* of a version that announces none */
+    jread_u64(o, "format", &x->format);
     x->state = state_of(jread_text(o, "state"));
     jread_u64(o, "weight", &weight);
     x->weight = (uint32_t)min_u64(max_u64(weight, 1), MEMBER_WEIGHT_MAX);
@@ -452,6 +457,7 @@ static int read_others(struct members *m, struct err *e)
         lock_take(&m->lock);
         memcpy(m->other, r->seen, kept * sizeof m->other[0]);
         m->count = m->rests ? 0 : kept;
+        m->complete = !m->rests && kept == r->count && r->count < MEMBERS_MAX;
         note_recent(m, r->seen, kept);
         m->listed_unix_s = r->now_unix_s;
         memcpy(m->pause, r->pause, r->pauses * sizeof m->pause[0]);
@@ -564,6 +570,7 @@ void members_rest(struct members *m)
     m->rests = m->changed = true;
     m->state = MEMBER_LEFT;
     m->count = 0;
+    m->complete = false;
     cond_signal(&m->wake);
     lock_drop(&m->lock);
 }
@@ -641,6 +648,25 @@ size_t members_all(struct members *m, struct member *out, size_t room)
     memcpy(out + 1, m->other, n * sizeof out[0]);
     lock_drop(&m->lock);
     return n + 1;
+}
+
+uint64_t members_format(struct members *m)
+{
+    uint64_t newest = m->set.self.format, now_ms = clock_now_ms();
+    bool complete;
+
+    lock_take(&m->lock);
+    complete = m->complete;
+    for (size_t i = 0; i < m->count; i++) {
+        newest = min_u64(newest, m->other[i].format);
+    }
+    for (size_t i = 0; i < m->recent_count; i++) {
+        if (m->recent[i].seen_ms + MEMBER_AWAY_MS > now_ms) {
+            newest = min_u64(newest, m->recent[i].member.format);
+        }
+    }
+    lock_drop(&m->lock);
+    return complete ? newest : 0;
 }
 
 size_t members_recent(struct members *m)

@@ -2,8 +2,8 @@
  *
  * Each node writes node/<id> every beat, and reads what the others have written:
  *
- *   {"address": "http://10.0.0.1:8080", "version": "0.1.0", "state": "ready", "weight": 1,
- *    "applied": 1234, "stopped": false, "boot": "5d1c...", "beat": 17,
+ *   {"address": "http://10.0.0.1:8080", "version": "0.1.0", "format": 1, "state": "ready",
+ *    "weight": 1, "applied": 1234, "stopped": false, "boot": "5d1c...", "beat": 17,
  *    "pauses": [{"origin": "9f86d081884c7d65", "until": 1789000000}]}
  *
  *   joining ──> ready <──> leaving ──> left (the object is removed)
@@ -55,6 +55,7 @@ struct member {
     char node[MEMBER_ID_ROOM];
     char address[MEMBER_ADDRESS_ROOM]; /* "": it cannot be reached by others */
     char version[32];
+    uint64_t format; /* the newest one that it reads (format.h) */
     enum member_state state;
     uint32_t weight; /* its share of the work, relative to the others; at least 1 */
     bool alive;
@@ -74,10 +75,11 @@ struct members;
 
 struct members_settings {
     struct bucket *bucket;
-    struct member self; /* node, address, version, weight; it begins as MEMBER_JOINING */
-    uint64_t boot;      /* random, of each start */
-    uint64_t beat_ms;   /* 0: MEMBER_BEAT_MS */
-    uint64_t gone_s;    /* 0: MEMBER_GONE_S */
+    /* node, address, version, format, weight; it begins as MEMBER_JOINING */
+    struct member self;
+    uint64_t boot;    /* random, of each start */
+    uint64_t beat_ms; /* 0: MEMBER_BEAT_MS */
+    uint64_t gone_s;  /* 0: MEMBER_GONE_S */
     uint64_t (*applied)(void *arg);
     bool (*stopped)(void *arg);
     /* What origins have asked of this node now: at most `room`. NULL: nothing. */
@@ -106,6 +108,11 @@ size_t members_others(struct members *m, struct member *out, size_t room);
 bool members_is_alive(struct members *m, const char *node); /* another one */
 /* This node, then all others, also those that have been silent for up to a day. */
 size_t members_all(struct members *m, struct member *out, size_t room);
+
+/* The newest format that this node and all others read, also those that have been silent for up to
+ * a day, and those that ended in the last MEMBER_AWAY_MS: they may be started again. 0: not known.
+ */
+uint64_t members_format(struct members *m);
 
 const char *member_state_name(enum member_state state);
 enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };

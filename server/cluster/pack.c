@@ -4,6 +4,7 @@
 #include <zstd.h>
 
 #include "common/hash/sha256.h"
+#include "server/cluster/format.h"
 
 #define MAGIC      SLICE("mrdpak01")
 #define MAGIC_KIND SLICE("mrdpak")
@@ -280,8 +281,7 @@ int pack_footer_read(struct slice tail, uint64_t pack_bytes, struct pack_footer 
         return err_set(e, E_CORRUPT, "the footer of a pack does not match its checksum");
     }
     if (!slice_starts(footer, MAGIC)) {
-        return err_set(e, E_UNSUPPORTED,
-                       "a pack has a format of a later version; upgrade this mirror");
+        return format_refuse("a pack", slice_first(footer, MAGIC.n), MAGIC, e);
     }
     out->rows = slice_of(footer.p + MAGIC.n, footer.n - PACK_FOOTER_MIN);
     out->count = out->rows.n / PACK_ROW_BYTES;

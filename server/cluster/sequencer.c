@@ -11,6 +11,7 @@
 #include "common/os/crash.h"
 #include "common/os/lock.h"
 #include "server/cluster/checkpoint.h"
+#include "server/cluster/format.h"
 #include "server/cluster/retry.h"
 #include "server/store/batch.h"
 #include "server/store/set64.h"
@@ -137,7 +138,7 @@ static void encode_shared(const struct batch *b, struct buf *out)
     }
 }
 
-/* E_UNSUPPORTED: a table that this version does not know. */
+/* E_UNSUPPORTED: a table that this version does not know, or a format that it does not read. */
 static int decode_shared(struct slice steps, struct batch *out, struct err *e)
 {
     struct log_entry_step st;
@@ -149,6 +150,12 @@ static int decode_shared(struct slice steps, struct batch *out, struct err *e)
                            "the entry writes table %u, which this version does not know; upgrade "
                            "this mirror",
                            st.table);
+        }
+        if (table == TABLE_FORMAT && st.op == LOG_ENTRY_PUT) {
+            int rc = format_check(st.value, e);
+            if (rc != 0) {
+                return rc;
+            }
         }
         batch_step_add(out, &(struct batch_step){store_op(st.op), table, st.key, st.value});
     }
@@ -664,6 +671,12 @@ static int on_restore_row(void *arg, uint8_t number, struct slice key, struct sl
                        "the checkpoint has rows of table %u, which this version does not know; "
                        "upgrade this mirror",
                        number);
+    }
+    if (table == TABLE_FORMAT) {
+        int rc = format_check(value, e);
+        if (rc != 0) {
+            return rc;
+        }
     }
     batch_put(q->restore, table, key, value);
     return q->restore->steps.rc != 0

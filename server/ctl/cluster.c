@@ -36,14 +36,15 @@ static void member_row(struct table *t, const json_t *row)
     table_count(t, row, "applied");
     table_count(t, row, "behind");
     table_count(t, row, "silent_s");
+    table_count(t, row, "format");
 }
 
 int ctl_cluster_nodes(struct ctl *c, struct err *e)
 {
     json_t *ok = NULL;
-    int rc =
-        list(c, request("cluster.nodes"),
-             "NODE,ADDRESS,VERSION,STATE,>WEIGHT,>ENTRIES,>BEHIND,>SILENT S", member_row, &ok, e);
+    int rc = list(c, request("cluster.nodes"),
+                  "NODE,ADDRESS,VERSION,STATE,>WEIGHT,>ENTRIES,>BEHIND,>SILENT S,>FORMAT",
+                  member_row, &ok, e);
 
     if (rc == 0 && get_bool(ok, "alone")) {
         say(c, "this mirror stands alone: its configuration has no cluster section\n");

@@ -268,7 +268,7 @@ def written(cluster, count=40, node=0):
     (lambda raw: raw[:50] + bytes([raw[50] ^ 4]) + raw[51:], "checksum does not match"),
     (lambda raw: raw[:100], "these 100 bytes are not an entry"),
     (lambda raw: b"", "these 0 bytes are not an entry"),
-    (lambda raw: history.sealed(b"mrdlog02" + raw[8:-32]), "a format of a later version; upgrade this mirror"),
+    (lambda raw: history.sealed(b"mrdlog02" + raw[8:-32]), "a format of a later version, mrdlog02; this version of mirrord reads mrdlog01: upgrade this mirror"),
 ], ids=["bit", "short", "empty", "later"])
 def test_a_damaged_entry_stops_a_node(cluster, damage, words):
     key = written(cluster)[5]
@@ -384,7 +384,7 @@ def test_a_checkpoint_of_a_later_format(cluster):
     changed(cluster, of(cluster, "ckpt/")[0], lambda raw: history.sealed(b"mrdckp02" + raw[8:-32]))
     cluster.start(1, 1)
     assert cluster.children[1].wait(timeout=60 * SLOW) == 69
-    assert "a format of a later version; upgrade this mirror" in cluster.said()
+    assert "a format of a later version, mrdckp02; this version of mirrord reads mrdckp01: upgrade this mirror" in cluster.said()
 
 
 def test_a_checkpoint_through_a_bucket_that_fails(cluster):

@@ -363,7 +363,7 @@ def test_an_entry_of_a_later_version(node, bucket, later):
 def test_a_bucket_of_a_later_version(mirrord, bucket, tmp_path):
     bucket.objects["prod/cluster.json"] = (b'{"cluster": "1", "format": 2}', 0)
     done = run("mirrord", "-c", config_of(bucket, tmp_path))
-    assert done.returncode == 69 and "has format 2, which this version does not know; upgrade" in done.stderr, done
+    assert done.returncode == 69 and "has format 2; this version of mirrord reads format 1: upgrade" in done.stderr, done
 
 
 def config_of(bucket, folder):

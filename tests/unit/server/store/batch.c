@@ -100,10 +100,10 @@ static void test_shared_tables(void **state)
         enum table table;
         uint8_t number;
     } is[] = {
-        {TABLE_HEAD, 1},   {TABLE_SNAP, 2},  {TABLE_REF, 3},    {TABLE_NOTE, 4},
-        {TABLE_MOVED, 5},  {TABLE_TOKEN, 6}, {TABLE_PIN, 7},    {TABLE_HELD, 8},
-        {TABLE_SYNC, 10},  {TABLE_RUN, 11},  {TABLE_INDEX, 12}, {TABLE_COLLECT, 13},
-        {TABLE_CLAIM, 14},
+        {TABLE_HEAD, 1},   {TABLE_SNAP, 2},    {TABLE_REF, 3},    {TABLE_NOTE, 4},
+        {TABLE_MOVED, 5},  {TABLE_TOKEN, 6},   {TABLE_PIN, 7},    {TABLE_HELD, 8},
+        {TABLE_SYNC, 10},  {TABLE_RUN, 11},    {TABLE_INDEX, 12}, {TABLE_COLLECT, 13},
+        {TABLE_CLAIM, 14}, {TABLE_FORMAT, 15},
     };
     size_t shared = 0;
     enum table t;
@@ -118,7 +118,7 @@ static void test_shared_tables(void **state)
         assert_true(table_of_shared_number(is[i].number, &t) && t == is[i].table);
     }
     assert_false(table_of_shared_number(0, &t));
-    assert_false(table_of_shared_number(15, &t));
+    assert_false(table_of_shared_number(16, &t));
 }
 
 static void test_shared_batches(void **state)

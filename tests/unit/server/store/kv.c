@@ -131,6 +131,7 @@ static void test_tables_stay_where_they_are(void **state)
         {TABLE_LAST_WORD, "default", 'o'}, {TABLE_ALIAS, "default", '5'},
         {TABLE_INDEX, "default", 'i'},     {TABLE_PLACE, "place", 0},
         {TABLE_COLLECT, "default", 'k'},   {TABLE_CLAIM, "default", 'w'},
+        {TABLE_FORMAT, "default", 'b'},
     };
     static const struct {
         const char *family;

@@ -1172,6 +1172,15 @@ static bool must_ask_elsewhere(const struct cache_entry *n, const struct cache_a
     return n != NULL && n->fetch != NULL && !fetch_is_first_hand(n->fetch);
 }
 
+/* The mirror that asks has found this one's parent dead, or knows of none: it takes this one for
+ * the owner. If it were refused, both would ask the origin. */
+static void become_owner(const struct cache_entry *n, const struct cache_ask *k)
+{
+    if (k->lookup.asker == NEIGHBOR_ASKS && n != NULL && n->fetch != NULL) {
+        fetch_leave_parent(n->fetch);
+    }
+}
+
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
     struct cache_entry *n = group_find(c, k->row_key, &k->lookup);
@@ -1194,6 +1203,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
         return;
     }
+    become_owner(n, k);
     if (k->lookup.asker != CLIENT_ASKS && must_ask_elsewhere(n, k)) {
         err_set(&why, E_NOTFOUND, "this mirror has no such object");
         ask_answer(k, answer_of_status(c, 504, CACHE_MISS, 0, &why));

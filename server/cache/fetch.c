@@ -343,9 +343,28 @@ bool fetch_has_neighbors(const struct fetch *f)
     return f->neighbors != 0;
 }
 
+static bool asks_no_parent(const struct fetch *f, unsigned asked)
+{
+    return asked >= f->neighbors || f->neighbor[asked].sibling;
+}
+
 bool fetch_is_first_hand(const struct fetch *f)
 {
-    return f->asked == f->neighbors || f->neighbor[f->asked].sibling;
+    return asks_no_parent(f, f->asked);
+}
+
+void fetch_leave_parent(struct fetch *f)
+{
+    unsigned parent = f->asked;
+
+    if (f->rc != 0 || fetch_is_first_hand(f) || !asks_no_parent(f, parent + 1) ||
+        (f->state != FETCH_ASKING && !f->splices)) {
+        return;
+    }
+    range_requests_do(f, RANGE_REQUESTS_ELSEWHERE);
+    if (f->asked == parent) { /* none is under way */
+        f->asked++;
+    }
 }
 
 bool fetch_is_stale(const struct fetch *f)

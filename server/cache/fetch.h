@@ -114,6 +114,8 @@ bool fetch_keeps(const struct fetch *f); /* USE_KEPT; any thread */
 bool fetch_has_neighbors(const struct fetch *f);
 /* Waits for no parent (neighbor.h): another mirror may wait for it. */
 bool fetch_is_first_hand(const struct fetch *f);
+/* Goes on at the origin if its parent is the last one and nothing of what has come is lost. */
+void fetch_leave_parent(struct fetch *f);
 /* A neighbor gives what it has, because the origin is in trouble. */
 bool fetch_is_stale(const struct fetch *f);
 /* When the origin gave or confirmed what the head says, by the clock here. */

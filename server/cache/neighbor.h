@@ -20,8 +20,9 @@
  *
  * A mirror that is asked this way never asks a parent. It answers from what it has, or joins or
  * starts a request to the origin. It does not let such a request wait for a fetch that itself waits
- * for a parent. So requests of mirrors with different lists of members cannot wait for each other
- * in a ring.
+ * for a parent: such a fetch leaves its parent and goes on at the origin, or if it cannot go on in
+ * the middle, the mirror is refused. So requests of mirrors with different lists of members cannot
+ * wait for each other in a ring.
  *
  * owns     as each part says
  * threads  the fetch thread, except for neighbor_text(), neighbor_lookup() and is_neighbors_field()
@@ -55,8 +56,8 @@ struct neighbor_ops {
     unsigned (*choose)(void *arg, struct slice row_key, bool sibling,
                        struct neighbor out[NEIGHBORS_MAX]);
     bool (*is_alive)(void *arg, const struct origin *o);
-    /* It did not answer: it is not chosen for some seconds. */
-    void (*failed)(void *arg, const struct origin *o);
+    /* It broke off, or did not answer (E_TIMEOUT): it is not chosen for a while. */
+    void (*failed)(void *arg, const struct origin *o, int rc);
     void (*sign)(void *arg, struct slice text, char out[NEIGHBOR_SIGNATURE_ROOM]);
 };
 

@@ -1010,7 +1010,7 @@ static void on_range_request_done(void *arg, int rc, const struct err *why)
     becomes(fl, RANGE_REQUEST_DUE);
     fl->paused = false;
     if (broke) {
-        f->cache->neighbors->failed(f->cache->neighbors_arg, fl->to->origin);
+        f->cache->neighbors->failed(f->cache->neighbors_arg, fl->to->origin, rc);
         leave_neighbor(f, fl->to);
     }
     if (has_left_neighbor(fl) && !fl->headed && fl->no == NULL) {

@@ -204,14 +204,15 @@ static bool is_alive(void *arg, const struct origin *origin)
     return node_of(o, origin, node) && members_is_alive(o->members, node);
 }
 
-static void let_rest(void *arg, const struct origin *origin)
+static void let_rest(void *arg, const struct origin *origin, int rc)
 {
     struct owners *o = arg;
     char node[MEMBER_ID_ROOM];
 
     if (node_of(o, origin, node)) {
         lock_take(&o->lock);
-        rests_add(&o->rests, node, clock_now_ms(), OWNER_REST_MS);
+        rests_add(&o->rests, node, clock_now_ms(),
+                  rc == E_TIMEOUT ? OWNER_SILENT_REST_MS : OWNER_BROKE_REST_MS);
         lock_drop(&o->lock);
     }
 }

@@ -18,7 +18,9 @@
 #include "server/cache/neighbor.h"
 #include "server/cluster/member.h"
 
-enum { OWNER_REST_MS = 10000 };
+/* A mirror that is restarted is back soon, and refuses connections without delay until then. One
+ * that is silent costs the time of an attempt to connect. */
+enum { OWNER_BROKE_REST_MS = 1000, OWNER_SILENT_REST_MS = 10000 };
 
 struct owners;
 

@@ -387,6 +387,9 @@ static int create_in_slot(struct cluster_log *l, const char *key, bool *created,
     }
     *created = true;
     note_end(l, date_unix_s);
+    if (l->set.ops->created != NULL) {
+        l->set.ops->created(l->set.arg, l->applied + 1);
+    }
     rc = log_entry_read(buf_slice(&l->entry), &en, e);
     CHECK(rc == 0);
     rc = apply(l, &en, e);

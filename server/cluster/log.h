@@ -74,6 +74,9 @@ struct log_ops {
     /* Checks the preconditions of this batch against the rows of all applied entries. 0: the batch
      * is admitted. E_CHANGED: a precondition fails. */
     int (*admit)(void *arg, struct slice batch, struct err *e);
+    /* The entry `seq`, which this log has just created, is in the log and will be applied next. Not
+     * called for every entry: what became of one may be learned later. May be NULL. */
+    void (*created)(void *arg, uint64_t seq);
     /* Applies the entry and records its position, durably and in one step. mine: it is the entry
      * that this struct cluster_log wrote last; its batches are those that admit() has admitted
      * since the last begin(). What this node wrote before its last start is not `mine`.

@@ -49,9 +49,10 @@ struct pending {
     void *check_arg;
 };
 
-/* A caller whose batch is in the log. */
+/* A caller whose batch is applied. The answer waits until its entry was announced. */
 struct committed {
     struct list node;
+    uint64_t seq;
     struct commit_wait *wait;
 };
 
@@ -71,6 +72,8 @@ struct cluster_sequencer {
     struct list queue, to_prepare, committed;
     size_t waiting, waiting_bytes; /* in both, or being prepared */
     size_t committing;             /* taken from the queue, and without an answer */
+    uint64_t to_announce;          /* an entry of this mirror, and those before it */
+    uint64_t announced;            /* the same, and announce() has returned */
     struct err refusal;            /* code 0: batches are accepted */
     struct err ban;                /* the same, by sequencer_refuse() */
     bool stopping, poked;
@@ -909,50 +912,85 @@ static void answer_group(struct cluster_sequencer *q, struct list *group)
     }
 }
 
+/* Under the lock. */
+static bool has_announced(const struct cluster_sequencer *q)
+{
+    return q->announced >= q->to_announce &&
+           (list_empty(&q->committed) ||
+            LIST_ITEM(q->committed.next, struct committed, node)->seq > q->announced);
+}
+
 static void *run_announcer(void *arg)
 {
     struct cluster_sequencer *q = arg;
     struct list group;
-    uint64_t seq;
+    uint64_t seq, before;
     bool stop;
 
     do {
         list_init(&group);
         lock_take(&q->lock);
-        while (list_empty(&q->committed) && !q->stopping) {
+        while (has_announced(q) && !q->stopping) {
             cond_wait(&q->more_committed, &q->lock);
         }
-        while (!list_empty(&q->committed)) {
-            list_push_back(&group, list_pop_front(&q->committed));
-        }
-        seq = q->status.applied;
+        seq = q->to_announce;
+        before = q->announced;
         stop = q->stopping;
         lock_drop(&q->lock);
-        if (!list_empty(&group) && !stop) {
+        if (seq > before && !stop) {
             q->set.ops->announce(q->set.arg, seq);
-            crash_point("cluster.announced");
         }
+        lock_take(&q->lock);
+        q->announced = seq;
+        while (!list_empty(&q->committed) &&
+               (stop || LIST_ITEM(q->committed.next, struct committed, node)->seq <= seq)) {
+            list_push_back(&group, list_pop_front(&q->committed));
+        }
+        lock_drop(&q->lock);
         answer_group(q, &group);
     } while (!stop);
     return NULL;
 }
 
-/* Its batch is in the log. */
+/* Under the lock. */
+static void announce(struct cluster_sequencer *q, uint64_t seq)
+{
+    q->to_announce = max_u64(q->to_announce, seq);
+    cond_signal(&q->more_committed);
+}
+
+static void on_created(void *arg, uint64_t seq)
+{
+    struct cluster_sequencer *q = arg;
+
+    if (q->set.ops != NULL) {
+        lock_take(&q->lock);
+        announce(q, seq);
+        lock_drop(&q->lock);
+    }
+}
+
+/* Its batch is in the log, and applied. */
 static void answer_committed(struct cluster_sequencer *q, struct pending *p)
 {
+    uint64_t seq = log_applied(q->log);
     struct committed *x;
+    bool wait;
 
-    if (q->set.ops == NULL) {
-        answer_pending(q, p, 0, NULL);
-        return;
-    }
-    x = NEW(struct committed);
-    x->wait = p->wait;
-    p->wait = NULL;
     lock_take(&q->lock);
-    list_push_back(&q->committed, &x->node);
-    cond_signal(&q->more_committed);
+    wait = q->set.ops != NULL && q->announced < seq;
+    if (wait) {
+        x = NEW(struct committed);
+        x->wait = p->wait;
+        x->seq = seq;
+        p->wait = NULL;
+        list_push_back(&q->committed, &x->node);
+        announce(q, seq);
+    }
     lock_drop(&q->lock);
+    if (!wait) {
+        answer_pending(q, p, 0, NULL);
+    }
 }
 
 /* Before its batch was judged, an entry was applied that made its preparation worthless. */
@@ -1152,6 +1190,7 @@ static int follow_log(struct cluster_sequencer *q, struct err *e)
 {
     static const struct log_ops ops = {.begin = on_begin,
                                        .admit = on_admit,
+                                       .created = on_created,
                                        .apply = on_apply,
                                        .restore_begin = on_restore_begin,
                                        .restore_commit = on_restore_commit,
@@ -1176,6 +1215,7 @@ static int follow_log(struct cluster_sequencer *q, struct err *e)
         return rc;
     }
     q->stopping = false;
+    q->to_announce = q->announced = 0;
     q->follows = true;
     q->thread = thread_start("cluster", run_sequencer, q);
     q->announcer = thread_start("announce", run_announcer, q);

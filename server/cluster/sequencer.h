@@ -62,7 +62,8 @@ struct sequencer_ops {
     /* The shared rows of these batches have been put and deleted, of this mirror or of another. */
     void (*after_apply)(void *arg, const struct batch *const *b, size_t n);
     /* Entries of this mirror, up to seq, are in the log. Their callers have their answers when this
-     * returns. Runs on a thread of its own, once for all entries that have come in the meantime. */
+     * has returned and the entries are applied here, which goes on at the same time. Runs on a
+     * thread of its own, once for all entries that have come in the meantime. */
     void (*announce)(void *arg, uint64_t seq);
 };
 

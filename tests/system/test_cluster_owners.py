@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import signal
+import subprocess
 
 import pytest
 
@@ -224,6 +225,30 @@ def test_an_owner_that_dies(three, bucket, origin, how):
             if how == signal.SIGKILL:
                 owner.kill()
                 owner.start()
+    if how == signal.SIGKILL:  # it has lost what it had
+        assert digest(owner.get(f"/data{path}").body) == sha(origin, path)
+        assert thing.bytes <= 1.5 * size
+    know(bucket, 3)
+
+
+def test_an_owner_that_is_killed_and_started_again(three, bucket, origin, tmp_path):
+    """While all three are asked, by clients that try again: the origin gives again no more than was in flight."""
+    size, path = 24 * MIB, "/keep/starts-again"
+    thing = origin.put(path, size=size, rate=8 * MIB)
+    before = {m: m.upstream_requests() for m in three}
+
+    def curl(m):
+        to = tmp_path / str(m.port)
+        subprocess.run(["curl", "-sS", "-f", "--retry", "20", "--retry-all-errors", "--retry-delay", "1", "-o", to, m.url(f"/data{path}")], check=True)
+        return digest(to.read_bytes())
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        got = [pool.submit(curl, m) for m in three]
+        until(lambda: thing.bytes >= size / 3 and any(m.upstream_requests() > before[m] for m in three))
+        owner = next(m for m in three if m.upstream_requests() > before[m])
+        owner.kill()
+        owner.start()
+        assert {g.result() for g in got} == {sha(origin, path)}
+    assert thing.bytes <= 1.25 * size
     know(bucket, 3)
 
 

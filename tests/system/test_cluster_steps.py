@@ -54,20 +54,18 @@ def request(method, path, body, token):
     return act
 
 
-def changes(m, number):
-    """Each on things of its own, which are made here."""
-    name = f"set{number}"
+def changes(m):
+    """What they need is made here, while the mirror is alone, so nobody else commits it."""
     hub = Hub.__new__(Hub)
-    hub.m, hub.wire, hub.repo, hub.token = m, "h1", "models", m.token(f"ci{number}", "publish:models/*")
-    for tree in (name, name + "-moved"):
+    hub.m, hub.wire, hub.repo, hub.token = m, "h1", "models", m.token("ci", "publish:models/*")
+    for tree in ("set", "set-moved"):
         assert hub.create(tree).status == 200
-        assert hub.commit(*(file(f"d{i}/x", b"1" * 10) for i in range(4)), name=tree).status == 200
-        assert hub.commit(*(file(f"d{i}/x", b"2" * 20) for i in range(4)), file("more", b"2"), name=tree).status == 200
+        for k, more in ((1, []), (2, [file("more", b"2")])):
+            assert hub.commit(*(file(f"d/{i}/x", bytes(10 * k)) for i in range(4)), *more, name=tree).status == 200
         assert m.put(f"/models/api/models/me/{tree}/branch/dev", b"{}", token=hub.token, method="POST").status in (200, 201)
-    victim = m.token(f"victim{number}", "publish:models/*")
-    m.ctl("cache", "pin", f"models/me/{name}/old")
-    tree, token = f"me/{name}", hub.token
-    rows = [json.dumps({"key": k, "value": v}) for k, v in [("header", {"summary": "s", "description": ""}), *(file(f"d{i}/x", b"3" * 30) for i in range(4))]]
+    victim = m.token("victim", "publish:models/*")
+    m.ctl("cache", "pin", "models/me/set/old")
+    tree, token = "me/set", hub.token
     names = lambda m: sorted(r["name"] for r in m.ctl_json("token", "ls"))  # noqa: E731
     pins = lambda m: sorted(p["scope"] for p in m.ctl_json("cache", "pins"))  # noqa: E731
     live, all_of = lambda m: listing(m, tree), lambda m: versions(m, tree)  # noqa: E731
@@ -75,15 +73,15 @@ def changes(m, number):
         "rollback": Change(verb("snapshot", "rollback", "models", tree, "v2"), live, all_of),
         "rollback of a branch": Change(verb("snapshot", "rollback", "models", tree + "@dev", "v1"), lambda m: listing(m, tree + "@dev")),
         "tag": Change(verb("snapshot", "tag", "models", tree, "v1", "good"), lambda m: listing(m, tree + "@good"), all_of),
-        "publish": Change(request("POST", f"/models/api/models/{tree}/commit/main", "\n".join(rows).encode(), token), live, all_of),
-        "removal of a file": Change(request("DELETE", f"/models/{tree}/d0/x", None, token), live, all_of, again=(0, 404)),
+        "publish": Change(request("PUT", f"/models/{tree}/new", b"3" * 30, token), live, all_of),
+        "removal of a folder": Change(request("DELETE", f"/models/{tree}/d/", None, token), live, all_of, again=(0, 404)),
         "rename": Change(request("POST", "/models/api/repos/move", json.dumps({"fromRepo": tree + "-moved", "toRepo": tree + "-new"}).encode(), token),
                          lambda m: listing(m, tree + "-new"), lambda m: listing(m, tree + "-moved"), again=(0, 404)),
         "removal of a version": Change(verb("snapshot", "rm", "models", tree, "v2"), all_of, again=(0, 66)),
-        "creation of a token": Change(verb("token", "create", "--name", f"new{number}", "--scope", "read:*"), names, again=(73,)),
-        "revocation": Change(verb("token", "revoke", f"victim{number}"), names, lambda m: takes(m, victim), again=(66,)),
-        "pin": Change(verb("cache", "pin", f"models/me/{name}/new"), pins),
-        "unpin": Change(verb("cache", "unpin", f"models/me/{name}/old"), pins, again=(66,)),
+        "creation of a token": Change(verb("token", "create", "--name", "new", "--scope", "read:*"), names, again=(73,)),
+        "revocation": Change(verb("token", "revoke", "victim"), names, lambda m: takes(m, victim), again=(66,)),
+        "pin": Change(verb("cache", "pin", "models/me/set/new"), pins),
+        "unpin": Change(verb("cache", "unpin", "models/me/set/old"), pins, again=(66,)),
     }
 
 
@@ -138,9 +136,10 @@ def die(m, bucket, step, act):
 
 @pytest.mark.parametrize("step, stands", STEPS, ids=[step for step, _ in STEPS])
 def test_who_makes_it_is_killed(node, bucket, step, stands):
-    a, b, c = nodes = [node(QUIET, poll=None) for _ in range(3)]
+    a = node(QUIET, poll=None)
+    todo = changes(a)
+    b, c = node(QUIET, poll=None), node(QUIET, poll=None)
     know(bucket, 3)
-    todo = changes(a, 1)
     for name, change in todo.items():
         until(lambda: change.see(a) == change.see(b) == change.see(c))  # noqa: B023
         watch, before = Watch(b, change), change.see(b)
@@ -156,7 +155,7 @@ def test_who_makes_it_is_killed(node, bucket, step, stands):
         after = change.see(a)
         assert after != before, name
         until(lambda: change.see(b) == change.see(c) == after)  # noqa: B023
-    for m in nodes:
+    for m in (a, b, c):
         m.ctl("verify", "--deep")
     d = fresh(node, {}, QUIET, poll=None)
     for name, change in todo.items():
@@ -166,9 +165,10 @@ def test_who_makes_it_is_killed(node, bucket, step, stands):
 @pytest.mark.parametrize("step", ["cluster.apply", "cluster.applied"])
 def test_who_learns_of_it_is_killed(node, bucket, step):
     """The change is answered meanwhile, and is what the mirror that was killed starts with."""
-    a, b, c = nodes = [node(QUIET, poll=None) for _ in range(3)]
+    a = node(QUIET, poll=None)
+    todo = changes(a)
+    b, c = node(QUIET, poll=None), node(QUIET, poll=None)
     know(bucket, 3)
-    todo = changes(a, 1)
     for name, change in todo.items():
         until(lambda: change.see(a) == change.see(b) == change.see(c))  # noqa: B023
         before = change.see(a)
@@ -184,7 +184,7 @@ def test_who_learns_of_it_is_killed(node, bucket, step):
         b.start()
         assert change.see(b) == after, name
         until(lambda: change.see(c) == after)  # noqa: B023
-    for m in nodes:
+    for m in (a, b, c):
         m.ctl("verify", "--deep")
     d = fresh(node, {}, QUIET, poll=None)
     for name, change in todo.items():

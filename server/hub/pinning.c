@@ -155,6 +155,7 @@ int pinning_clear(struct store *s, struct slice repo, struct slice type, struct 
                   struct slice rev, uint64_t *count, struct err *e)
 {
     struct finding x = {.rev = rev};
+    struct batch *b = batch_new();
     int rc;
 
     x.found.a = &x.a;
@@ -162,16 +163,17 @@ int pinning_clear(struct store *s, struct slice repo, struct slice type, struct 
     x.files = files_of(&x.a, repo, type, id);
     x.words = pinned_repo_key(&x.a, repo, type, id);
     rc = pin_list(s, on_pin, &x, e);
-    *count = 0;
-    for (size_t i = 0; rc == 0 && i < x.found.count; i++) {
-        rc = pin_clear(s, x.found.at[i], e);
-        *count += rc == 0;
+    *count = x.found.count;
+    for (size_t i = 0; i < x.found.count; i++) {
+        batch_del(b, TABLE_PIN, x.found.at[i]);
     }
     if (rc == 0 && *count == 0) {
         rc = err_set(e, E_NOTFOUND,
                      "no matching revision of " SLICE_FMT " is pinned; see `mirrorctl cache pins`",
                      SLICE_ARG(id));
     }
+    rc = rc != 0 ? rc : store_commit(s, &b, COMMIT_SYNC, e);
+    batch_free(&b);
     free(x.found.at);
     arena_fini(&x.a);
     return rc;

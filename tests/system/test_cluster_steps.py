@@ -54,6 +54,31 @@ def request(method, path, body, token):
     return act
 
 
+@pytest.fixture
+def demo(hub):
+    return hub.repo("org/demo", files={"config.json": b"{}"})
+
+
+def changes_of_hub(m, demo):
+    """Of a repository of a Hub, which is pulled through: pins of two commits, and the branch that is held."""
+    old = demo.sha
+    m.ctl("hf", "pin", "org/demo")
+    demo.commit({"config.json": b"[2]"})
+    m.ctl("cache", "rm", "hf/api/models/org/demo/revision/", check=False)
+    m.ctl("hf", "pin", "org/demo")
+    assert len(m.ctl_json("cache", "pins")) == 2
+    commit = lambda m: m.get("/hf/org/demo/resolve/main/config.json", head=True)["x-repo-commit"]  # noqa: E731
+    return {
+        "rollback of a Hub's branch": Change(verb("hf", "rollback", "org/demo", old), commit),
+        "its release": Change(verb("hf", "rollback", "org/demo", "--release"), commit, again=(66,)),
+        "unpin of two commits": Change(verb("hf", "unpin", "org/demo"), pins, again=(66,)),
+    }
+
+
+def pins(m):
+    return sorted(p["scope"] for p in m.ctl_json("cache", "pins"))
+
+
 def changes(m):
     """What they need is made here, while the mirror is alone, so nobody else commits it."""
     hub = Hub.__new__(Hub)
@@ -67,7 +92,6 @@ def changes(m):
     m.ctl("cache", "pin", "models/me/set/old")
     tree, token = "me/set", hub.token
     names = lambda m: sorted(r["name"] for r in m.ctl_json("token", "ls"))  # noqa: E731
-    pins = lambda m: sorted(p["scope"] for p in m.ctl_json("cache", "pins"))  # noqa: E731
     live, all_of = lambda m: listing(m, tree), lambda m: versions(m, tree)  # noqa: E731
     return {
         "rollback": Change(verb("snapshot", "rollback", "models", tree, "v2"), live, all_of),
@@ -135,10 +159,10 @@ def die(m, bucket, step, act):
 
 
 @pytest.mark.parametrize("step, stands", STEPS, ids=[step for step, _ in STEPS])
-def test_who_makes_it_is_killed(node, bucket, step, stands):
-    a = node(QUIET, poll=None)
-    todo = changes(a)
-    b, c = node(QUIET, poll=None), node(QUIET, poll=None)
+def test_who_makes_it_is_killed(node, bucket, hub, demo, step, stands):
+    a = node(QUIET, hub.config(), poll=None)
+    todo = changes_of_hub(a, demo) | changes(a)
+    b, c = (node(QUIET, hub.config(), poll=None) for _ in range(2))
     know(bucket, 3)
     for name, change in todo.items():
         until(lambda: change.see(a) == change.see(b) == change.see(c))  # noqa: B023
@@ -157,17 +181,17 @@ def test_who_makes_it_is_killed(node, bucket, step, stands):
         until(lambda: change.see(b) == change.see(c) == after)  # noqa: B023
     for m in (a, b, c):
         m.ctl("verify", "--deep")
-    d = fresh(node, {}, QUIET, poll=None)
+    d = fresh(node, {}, QUIET, conf=hub.config(), poll=None)
     for name, change in todo.items():
         assert change.see(d) == change.see(a), name
 
 
 @pytest.mark.parametrize("step", ["cluster.apply", "cluster.applied"])
-def test_who_learns_of_it_is_killed(node, bucket, step):
+def test_who_learns_of_it_is_killed(node, bucket, hub, demo, step):
     """The change is answered meanwhile, and is what the mirror that was killed starts with."""
-    a = node(QUIET, poll=None)
-    todo = changes(a)
-    b, c = node(QUIET, poll=None), node(QUIET, poll=None)
+    a = node(QUIET, hub.config(), poll=None)
+    todo = changes_of_hub(a, demo) | changes(a)
+    b, c = (node(QUIET, hub.config(), poll=None) for _ in range(2))
     know(bucket, 3)
     for name, change in todo.items():
         until(lambda: change.see(a) == change.see(b) == change.see(c))  # noqa: B023
@@ -186,6 +210,6 @@ def test_who_learns_of_it_is_killed(node, bucket, step):
         until(lambda: change.see(c) == after)  # noqa: B023
     for m in (a, b, c):
         m.ctl("verify", "--deep")
-    d = fresh(node, {}, QUIET, poll=None)
+    d = fresh(node, {}, QUIET, conf=hub.config(), poll=None)
     for name, change in todo.items():
         assert change.see(d) == change.see(a), name

@@ -234,6 +234,8 @@ static int judge_refusal(const struct call *c, struct err *e)
                              "bucket %.80s responded with a 404 that does not come from S3", name);
     case 412:
         return err_set(e, E_EXISTS, "the key exists already in bucket %.80s", name);
+    case 416:
+        return err_set(e, E_CORRUPT, "an object in bucket %.80s ends before the range", name);
     case 401:
     case 403:
         return err_set(e, E_DENIED, "bucket %.80s does not permit this request (%d %s%s%s)", name,
@@ -415,8 +417,11 @@ int bucket_get_range(struct bucket *b, const char *key, uint64_t first, uint64_t
 
     CHECK(n != 0);
     rc = send_request(b, &r, &c, e);
-    if (rc == 0 && (c.status != 206 || !c.ranged || c.range.first != first ||
-                    c.range.end != first + n || out->n != n)) {
+    if (rc == 0 && c.status == 206 && c.ranged && c.range.total < first + n) {
+        rc = err_set(e, E_CORRUPT, "an object in bucket %.80s ends within the range",
+                     b->s3->bucket.name);
+    } else if (rc == 0 && (c.status != 206 || !c.ranged || c.range.first != first ||
+                           c.range.end != first + n || out->n != n)) {
         rc = err_set(e, E_PROTOCOL,
                      "bucket %.80s: the response to a range of %" PRIu64 " bytes is not that range "
                      "(status %d, %zu bytes)",

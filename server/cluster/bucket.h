@@ -55,7 +55,8 @@ bool bucket_is_undecided(int rc);
 
 /* Reads the whole object; out is cleared first. E_TOOBIG: the object does not fit into out. */
 MUST_USE int bucket_get(struct bucket *b, const char *key, struct buf *out, struct err *e);
-/* Reads n bytes from offset `first`. E_PROTOCOL: the bucket sent another range. */
+/* Reads n bytes from offset `first`. E_CORRUPT: the object ends before that; E_PROTOCOL: the bucket
+ * sent another range. */
 MUST_USE int bucket_get_range(struct bucket *b, const char *key, uint64_t first, uint64_t n,
                               struct buf *out, struct err *e);
 /* Creates or replaces the object. */

@@ -1,22 +1,28 @@
 """S3 as others have it: botocore signs as we do, and Ceph's gateway takes what we send. Where they are installed; the packages of
 the gateway (tests/harness/rgw.py) are too many to be among those of every test run."""
 import concurrent.futures
-import http.client
 import json
 import os
-import re
 import subprocess
-import threading
 
 import pytest
 
 from harness import rgw
 from harness.cluster import Cluster, probe
 from harness.cluster_content import MIB, Content, words
-from harness.mirrord import until
-from harness.s3 import ACCESS, BUCKET, REGION, SECRET, Bucket, quoted, signed
+from harness.mirrord import BUILD, until
+from harness.round_robin import Cluster as Mirrors
+from harness.s3 import ACCESS, BUCKET, REGION, SECRET, Bucket
+from system import test_cluster_adopt as adopted
+from system import test_cluster_collect as collected
+from system import test_cluster_owners as owners
+from system import test_cluster_sessions as sessions
+from system.test_cluster import node  # noqa: F401  (a fixture)
+from system.test_cluster_adopt import alone, section  # noqa: F401  (fixtures)
 from system.test_s3 import ODD, check, url_of
 from system.test_sync import lines, run
+
+pytestmark = pytest.mark.xdist_group("ceph")  # its start takes half a minute
 
 BOTOCORE = """
 import json, sys
@@ -58,61 +64,20 @@ def test_botocore_signs_the_same(mirrord, python, tmp_path):
     assert len(compared) >= len(ODD) + 4 and all(ours == theirs for _, ours, theirs in compared), compared
 
 
-class Client:
-    """Puts by our own hand, on a connection for each thread."""
-
-    def __init__(self, server):
-        self.server, self.host = server, server.url.removeprefix("http://")
-        self.local = threading.local()
-
-    def do(self, method, path, body=b"", query=""):
-        if not hasattr(self.local, "c"):
-            self.local.c = http.client.HTTPConnection(self.host, timeout=60)
-        fields = signed(method, self.host, path, payload="UNSIGNED-PAYLOAD", query=query)
-        self.local.c.request(method, f"{path}?{query}" if query else path, body, fields)
-        answer = self.local.c.getresponse()
-        text = answer.read()
-        assert answer.status in (200, 204), (path, answer.status, text)
-        return text
-
-    def put(self, key, data):
-        self.do("PUT", f"/{BUCKET}/" + quoted(key.encode("latin-1"), "-._~/"), data)
-
-    def rm(self, key):
-        self.do("DELETE", f"/{BUCKET}/" + quoted(key.encode("latin-1"), "-._~/"))
-
-
-class ClusterBucket:
-    """As harness/bucket.py's, of a real gateway."""
-
-    def __init__(self, client, prefix):
-        self.client, self.prefix = client, prefix
-        self.endpoint, self.url = client.server.url, f"s3://{BUCKET}/{prefix}"
-
-    def keys_file(self, folder):
-        (folder / "keys").write_text(f"{ACCESS}:{SECRET}\n")
-        return folder / "keys"
-
-    def ever_under(self, prefix):
-        keys, after = [], ""
-        while True:
-            page = self.client.do("GET", f"/{BUCKET}", query=f"list-type=2&prefix={quoted(self.prefix + prefix)}&start-after={quoted(after)}").decode()
-            found = re.findall("<Key>([^<]+)</Key>", page)
-            keys += found
-            if "<IsTruncated>true" not in page:
-                return [(k, self.client.do("GET", f"/{BUCKET}/{k}")) for k in keys]
-            after = found[-1]
-
-
 @pytest.fixture(scope="module")
 def ceph():
     if rgw.missing():
         pytest.skip(f"{rgw.missing()[0]} is not installed: make test-heavy installs it")
     with rgw.Rgw() as server:
         server.user("m", ACCESS, SECRET)
-        server.client = Client(server)
         server.client.do("PUT", f"/{BUCKET}")
         yield server
+
+
+@pytest.fixture
+def bucket(ceph):
+    with ceph.bucket() as b:
+        yield b
 
 
 def test_ceph_takes_what_we_send(ceph, mirrord, tmp_path):
@@ -149,9 +114,8 @@ def test_ceph_takes_what_we_send(ceph, mirrord, tmp_path):
     assert SECRET not in m.log()
 
 
-def test_ceph_carries_the_log_of_a_cluster(ceph, tmp_path):
+def test_ceph_carries_the_log_of_a_cluster(bucket, tmp_path):
     """It keeps the one promise: of several who create a key, one succeeds."""
-    bucket = ClusterBucket(ceph.client, "prod/")
     code, said = probe(bucket, tmp_path)
     assert code == 0 and said.count(": ok") == 7, said
     c = Cluster(bucket, tmp_path)
@@ -175,10 +139,10 @@ def test_ceph_carries_the_log_of_a_cluster(ceph, tmp_path):
     assert not bad and c.count("unknown") == 0 and c.count("ok") == len(log.position) + 20 > 170
 
 
-def test_ceph_carries_the_content_of_a_cluster(ceph, tmp_path):
+def test_ceph_carries_the_content_of_a_cluster(ceph, bucket, tmp_path):
     """Packs, objects of their own, an object in parts; and it refuses what does not match its SHA-256."""
     data = os.urandom(140 * MIB) + words(4 * MIB)
-    c = Content(ClusterBucket(ceph.client, "content/"), tmp_path, data)
+    c = Content(bucket, tmp_path, data)
     items = [("blob", 0, 0), ("blob", 7, 140 * MIB), ("chunks", 7, 140 * MIB), ("blob", 0, 64 * MIB), ("node", 140 * MIB, 2 * MIB),
              *(("node", 140 * MIB + 5000 * i, 9000) for i in range(500)), *(("blob", 10000 * i, 30000) for i in range(1500))]
     result = c.upload(items)
@@ -189,3 +153,57 @@ def test_ceph_carries_the_content_of_a_cluster(ceph, tmp_path):
         refused = c.upload([wrong])
         assert refused.code == 65 and "do not match its SHA-256" in refused.errors, refused
     assert b"<Upload>" not in ceph.client.do("GET", f"/{BUCKET}", query="uploads=")
+
+
+# --- mirrors over the gateway: what the tests of the double show ---
+
+@pytest.fixture(scope="module")
+def world(ceph, shared_mirrord, shared_origin, tmp_path_factory):
+    with ceph.bucket() as b:
+        w = Mirrors(shared_mirrord, b, tmp_path_factory.mktemp("cluster"), owners.FILES.format(shared_origin.url), 'heartbeat = "200ms"')
+        w.ci = w.token("uploader", "publish:models/*")
+        with w.front:
+            yield w
+
+
+def test_owners_over_ceph(world, shared_origin):
+    owners.test_a_cold_object_is_fetched_once(world.nodes, shared_origin)
+    owners.test_a_large_file_leaves_the_bucket_once(world.nodes, world.bucket)
+    owners.test_a_file_outlives_those_who_had_it(world.nodes)
+
+
+@pytest.mark.parametrize("of", ["an_image", "lfs", "an_object_in_parts", "xet"])
+def test_uploads_over_ceph(world, of):
+    getattr(sessions, f"test_{of}")(world)
+
+
+test_ceph_deletes_what_no_version_names = collected.test_what_no_version_names_is_deleted
+test_ceph_keeps_what_versions_name = collected.test_versions_that_stay_keep_what_they_name
+test_publishes_and_a_collector_over_ceph = collected.test_content_is_published_again_while_the_collector_sleeps
+test_two_collectors_over_ceph = collected.test_two_collections_at_once
+test_a_mirror_comes_back_to_ceph = collected.test_a_mirror_that_was_off_for_a_week
+test_what_verify_finds_in_ceph = collected.test_what_verify_finds
+test_a_mirror_moves_into_ceph = adopted.test_a_mirror_moves_into_a_bucket
+test_a_mirror_moves_out_of_ceph = adopted.test_a_mirror_moves_out_of_a_bucket
+
+
+def test_orphans_in_ceph(node, bucket):
+    """By the gateway's own clock."""
+    a = node('collect = "0s" collect_delay = "0s" orphan_age = "2s"')
+    token = a.token("ci", "publish:models/*")
+    collected.put(a, token, "/models/me/gpt/one", b"one")
+    orphan = "pack/ab/ab00000000000001"
+    bucket.objects[f"prod/{orphan}"] = (bytes(100), None)
+    assert collected.collect(a)["orphans"] == 0 and orphan in collected.keys(bucket)
+    until(lambda: collected.collect(a)["orphans"] == 1)
+    assert orphan not in collected.keys(bucket)
+    collected.fresh(node, {"/models/me/gpt/one": b"one"})
+
+
+def test_checks_of_ceph(node, bucket):
+    """Before any mirror runs, and while one does."""
+    a = node()
+    for by in (["-c", a.conf], ["--socket", a.socket]):
+        done = subprocess.run([BUILD / "mirrorctl", *by, "cluster", "check"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and done.stdout.count("ok") >= 7, done
+    assert not [k for k in bucket.objects if "probe" in k]

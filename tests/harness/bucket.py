@@ -39,7 +39,7 @@ from harness.s3 import ACCESS, AUTHORIZATION, REGION, SECRET, canonical_query, q
 
 NAME = "mirror"
 WORDS = {200: "OK", 204: "No Content", 206: "Partial Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 409: "Conflict",
-         412: "Precondition Failed", 429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented",
+         412: "Precondition Failed", 416: "Requested Range Not Satisfiable", 429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented",
          503: "Service Unavailable", 507: "Insufficient Storage"}
 CODES = {"500": (500, "InternalError"), "503": (503, "SlowDown"), "409": (409, "ConditionalRequestConflict"), "429": (429, "TooManyRequests"),
          "412": (412, "PreconditionFailed"), "404": (404, "NoSuchRoute"), "read-only": (403, "AccessDenied"), "full": (507, "InsufficientStorage")}
@@ -336,6 +336,8 @@ class Bucket:
         if not found:
             return 200, body, {}, None
         first, last = int(found[1]), min(int(found[2]), len(body) - 1)
+        if first >= len(body):
+            raise Refused(416, "InvalidRange")
         return 206, body[first:last + 1], {"Content-Range": f"bytes {first}-{last}/{len(body)}"}, None
 
     def listing(self, query, stale):

@@ -74,6 +74,11 @@ def pause(took):
     time.sleep(min(max(0.01, 4 * took), 0.5))
 
 
+def know_each_other(mirrors):
+    """Waits until each of these mirrors of a cluster has heard that all of them are ready, and of no others."""
+    until(lambda: all(sum(n["state"] == "ready" for n in m.ctl_json("cluster", "nodes")) == len(mirrors) for m in mirrors))
+
+
 def certificate(folder, *addresses):
     """A self-signed one for loopback and these; returns (certificate, key)."""
     names = ",".join(["DNS:localhost", "IP:127.0.0.1", *(f"IP:{a}" for a in addresses)])
@@ -198,7 +203,7 @@ class Mirrord:
             other.leader = self
             self.companions.append(other.start())
         if self.companions:
-            until(lambda: all(sum(n["state"] == "ready" for n in m.ctl_json("cluster", "nodes")) == CLUSTERED for m in [self, *self.companions]))
+            know_each_other([self, *self.companions])
 
     def wait_ready(self, limit_s=120):
         """Its control socket comes after its listeners: who answers is this one, not whoever else took our port."""

@@ -1,17 +1,26 @@
 """rgw.py - Ceph's object gateway on loopback, with a cluster of one for its disk: a real server of S3, which verifies every
 signature. Debian's packages ceph-mon, ceph-osd, ceph-mgr, radosgw and ceph-common; 20 s to its first answer."""
+import collections.abc
+import email.utils
+import http.client
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import uuid
+import xml.etree.ElementTree
 
+from harness import bucket
 from harness.mirrord import free_port
+from harness.s3 import ACCESS, BUCKET, SECRET, quoted, signed
+from harness.way import Way
 
 PROGRAMS = ("ceph-mon", "ceph-osd", "ceph-mgr", "radosgw", "radosgw-admin", "ceph", "ceph-authtool", "monmaptool")
 CONF = """[global]
@@ -57,6 +66,7 @@ class Rgw:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rgw-"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.client, self.folders = Client(self), 0
         self.conf = self.folder / "ceph.conf"
         self.fsid = str(uuid.uuid4())
         self.mon = free_port()
@@ -113,6 +123,11 @@ class Rgw:
         self.do("radosgw-admin", "-c", self.conf, "user", "create", f"--uid={name}", f"--display-name={name}",
                 f"--access-key={access_key}", f"--secret-key={secret}")
 
+    def bucket(self):
+        """A new and empty one."""
+        self.folders += 1
+        return Bucket(self, f"c{self.folders}")
+
     def stop(self):
         """The daemons have left our family: their own pid files name them."""
         pids = [int(f.read_text()) for f in (self.folder / "run").glob("*.pid") if f.read_text().strip().isdigit()]
@@ -127,3 +142,106 @@ class Rgw:
             while any(pathlib.Path(f"/proc/{p}").exists() for p in pids) and time.monotonic() < end:
                 time.sleep(0.1)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Client:
+    """Requests by our own hand, on a connection for each thread."""
+
+    def __init__(self, server):
+        self.host, self.local = server.url.removeprefix("http://"), threading.local()
+
+    def ask(self, method, path, body=b"", query=""):
+        """(status, fields, body)"""
+        fields = signed(method, self.host, path, payload="UNSIGNED-PAYLOAD", query=query)
+        try:
+            return self.send(method, f"{path}?{query}" if query else path, body, fields)
+        except http.client.RemoteDisconnected:  # the gateway closes what is idle for a minute
+            del self.local.c
+            return self.send(method, f"{path}?{query}" if query else path, body, fields)
+
+    def send(self, *what):
+        if not hasattr(self.local, "c"):
+            self.local.c = http.client.HTTPConnection(self.host, timeout=60)
+        self.local.c.request(*what)
+        answer = self.local.c.getresponse()
+        return answer.status, answer.headers, answer.read()
+
+    def do(self, method, path, body=b"", query=""):
+        status, _, text = self.ask(method, path, body, query)
+        assert status in (200, 204), (path, status, text)
+        return text
+
+    def put(self, key, data):
+        self.do("PUT", f"/{BUCKET}/" + quoted(key.encode("latin-1"), "-._~/"), data)
+
+    def rm(self, key):
+        self.do("DELETE", f"/{BUCKET}/" + quoted(key.encode("latin-1"), "-._~/"))
+
+    def keys(self, prefix):
+        found, after = [], ""
+        while True:
+            page = xml.etree.ElementTree.fromstring(self.do("GET", f"/{BUCKET}", query=f"list-type=2&prefix={quoted(prefix)}&start-after={quoted(after)}"))
+            found += [c.findtext("{*}Key") for c in page.iterfind("{*}Contents")]
+            if page.findtext("{*}IsTruncated") != "true":
+                return found
+            after = found[-1]
+
+
+class Objects(collections.abc.MutableMapping):
+    """key -> (bytes, when it was written), as the objects of harness/bucket.py; the time cannot be set."""
+
+    def __init__(self, client, folder):
+        self.client, self.folder = client, folder
+
+    def path(self, key):
+        return f"/{BUCKET}/{self.folder}/{key}"
+
+    def __iter__(self):
+        return iter(k.removeprefix(self.folder + "/") for k in self.client.keys(self.folder + "/"))
+
+    def __len__(self):
+        return len(list(iter(self)))
+
+    def __getitem__(self, key):
+        status, fields, body = self.client.ask("GET", self.path(key))
+        if status == 404:
+            raise KeyError(key)
+        assert status == 200, (key, status, body)
+        return body, email.utils.parsedate_to_datetime(fields["last-modified"]).timestamp()
+
+    def __setitem__(self, key, value):
+        self.client.do("PUT", self.path(key), value[0])
+
+    def __delitem__(self, key):
+        self.client.do("DELETE", self.path(key))
+
+
+class Bucket:
+    """A folder of the gateway's bucket, for the tests of harness/bucket.py's Bucket. sent: bytes of responses, with their heads."""
+
+    keys_file, access, under = bucket.Bucket.keys_file, bucket.Bucket.access, bucket.Bucket.under
+    secret_file, ever_under = staticmethod(bucket.Bucket.secret_file), under
+
+    def __init__(self, server, folder):
+        self.objects = Objects(server.client, folder)
+        self.url, self.sent, self.way = f"s3://{BUCKET}/{folder}/prod/", {}, Way(server.port)
+        self.endpoint = f"http://127.0.0.1:{self.way.port}"
+        self.way.midway = self.count
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.way.__exit__()
+
+    def count(self, target, n):
+        first = urllib.parse.urlsplit(target).path.partition("/prod/")[2].partition("/")[0]
+        self.sent[first] = self.sent.get(first, 0) + n
+
+    @property
+    def down(self):
+        return self.way.sending is not None
+
+    @down.setter
+    def down(self, yes):
+        self.way.sending = (lambda n: "cut") if yes else None

@@ -6,7 +6,7 @@ import threading
 
 from harness.curl import curl
 from harness.loopback import Loopback, hang_up, pipe
-from harness.mirrord import SLOW, Mirrord, free_port, until
+from harness.mirrord import SLOW, Mirrord, free_port, know_each_other, until
 
 HEAD_MAX = 256 << 10
 
@@ -92,10 +92,7 @@ class Cluster:
         return int(re.search(r'address = "http://127.0.0.1:(\d+)"', m.config)[1])
 
     def know(self):
-        """Waits until all have announced themselves and have read of the others."""
-        until(lambda: sum(k.startswith("prod/node/") for k in self.bucket.objects) >= len(self.nodes))
-        beats = self.bucket.counts.get(("PUT", "node"), 0)
-        until(lambda: self.bucket.counts.get(("PUT", "node"), 0) >= beats + 2 * len(self.nodes))
+        know_each_other(self.nodes)
 
     def token(self, name, *scopes):
         """That all mirrors know."""

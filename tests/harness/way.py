@@ -33,6 +33,8 @@ class Way(Loopback):
         except OSError:
             client.close()
             return
+        for end in (client, server):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         at = {"target": ""}
         threading.Thread(target=self.pump, args=(client, server, at, True), daemon=True).start()
         self.pump(server, client, at, False)

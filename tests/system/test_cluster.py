@@ -12,7 +12,7 @@ import time
 import pytest
 
 from harness.bucket import Bucket, Fault
-from harness.mirrord import free_port, until
+from harness.mirrord import free_port, know_each_other, until
 from harness.tree_origin import TreeOrigin
 from system.test_hosted_hub import Hub
 
@@ -107,17 +107,10 @@ def test_a_disk_is_smaller_than_the_cluster(node):
     a.ctl("verify", "--deep")
 
 
-def know(bucket, count):
-    """Waits until so many nodes have announced themselves and have read of the others."""
-    until(lambda: sum(k.startswith("prod/node/") for k in bucket.objects) >= count)
-    beats = bucket.counts.get(("PUT", "node"), 0)
-    until(lambda: bucket.counts.get(("PUT", "node"), 0) >= beats + 2 * count)
-
-
-def test_who_has_written_reads_it_anywhere(node, bucket):
+def test_who_has_written_reads_it_anywhere(node):
     """With a poll of a minute: only because the other mirrors are told."""
     a, b, c = nodes = [node('poll = "60s"', poll=None) for _ in range(3)]
-    know(bucket, 3)
+    know_each_other(nodes)
     token = a.token("ci", "publish:models/*")
     dice = random.Random(1)
     for i in range(30):
@@ -155,9 +148,9 @@ def test_a_poke_of_a_stranger(node):
         assert a.put(f"/-/cluster/poke?{query}", b"", method="POST", headers=headers).status in (403, 404)
 
 
-def test_a_mirror_that_does_not_answer_pokes(node, bucket):
+def test_a_mirror_that_does_not_answer_pokes(node):
     a, b = node(poll=None), node(poll=None)
-    know(bucket, 2)
+    know_each_other([a, b])
     token = a.token("ci", "publish:models/*")
     b.child.send_signal(signal.SIGSTOP)
     try:

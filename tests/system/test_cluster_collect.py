@@ -380,6 +380,34 @@ def test_what_verify_finds(node, bucket):
     assert a.ctl_json("cluster", "verify")["clean"]
 
 
+def test_an_object_that_is_too_short_is_not_asked_for_again_and_again(node, bucket):
+    """Its range is a 416, or a part of it comes: that will not change."""
+    a, b = node(SOON), node(SOON)
+    token = a.token("ci", "publish:models/*")
+    files = {"/models/me/gpt/large": os.urandom(2_000_000), "/models/me/gpt/small": os.urandom(30_000)}
+    for path, data in files.items():
+        put(a, token, path, data)
+        until(lambda: b.get(path, method="HEAD").status == 200)  # noqa: B023
+    named = keys(bucket, "blob/", "pack/")
+    whole = {key: bucket.objects["prod/" + key] for key in named}
+    for end in (-1, 1):
+        for key, (raw, at) in whole.items():
+            bucket.objects["prod/" + key] = (raw[:end], at)
+        for more in ((), ("--deep",)):
+            asked = sum(bucket.counts.get(("GET", first), 0) for first in ("blob", "pack"))
+            found = a.ctl("--json", "cluster", "verify", *more, check=False)
+            assert found.returncode == 65, found.stdout + found.stderr
+            assert sum(bucket.counts.get(("GET", first), 0) for first in ("blob", "pack")) - asked <= 4 * len(named)
+        for path, data in files.items():
+            got = b.get(path)
+            assert not got.whole or got.status >= 500 or got.body == data, (path, got.status)
+    for key, was in whole.items():
+        bucket.objects["prod/" + key] = was
+    for path, data in files.items():
+        until(lambda: has(b, path, data))  # noqa: B023
+    assert a.ctl_json("cluster", "verify", "--deep")["clean"]
+
+
 def test_any_sequence_of_publishes_and_collections(node, bucket):
     """Three mirrors publish, delete and collect the same few contents all the time, are killed and stopped for a moment, over a bucket that
     fails now and then. At the end every version of every tree is read from an empty mirror, and nothing is missing."""

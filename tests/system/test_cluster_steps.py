@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from harness.bucket import Fault
-from harness.mirrord import until
-from system.test_cluster import bucket, know, node  # noqa: F401  (fixtures)
+from harness.mirrord import know_each_other, until
+from system.test_cluster import bucket, node  # noqa: F401  (fixtures)
 from system.test_cluster_collect import fresh
 from system.test_hosted_hub import Hub, file
 
@@ -163,7 +163,7 @@ def test_who_makes_it_is_killed(node, bucket, hub, demo, step, stands):
     a = node(QUIET, hub.config(), poll=None)
     todo = changes_of_hub(a, demo) | changes(a)
     b, c = (node(QUIET, hub.config(), poll=None) for _ in range(2))
-    know(bucket, 3)
+    know_each_other([a, b, c])
     for name, change in todo.items():
         until(lambda: change.see(a) == change.see(b) == change.see(c))  # noqa: B023
         watch, before = Watch(b, change), change.see(b)
@@ -192,7 +192,7 @@ def test_who_learns_of_it_is_killed(node, bucket, hub, demo, step):
     a = node(QUIET, hub.config(), poll=None)
     todo = changes_of_hub(a, demo) | changes(a)
     b, c = (node(QUIET, hub.config(), poll=None) for _ in range(2))
-    know(bucket, 3)
+    know_each_other([a, b, c])
     for name, change in todo.items():
         until(lambda: change.see(a) == change.see(b) == change.see(c))  # noqa: B023
         before = change.see(a)

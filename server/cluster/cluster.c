@@ -15,6 +15,7 @@
 #include "server/cluster/identity.h"
 #include "server/cluster/leave.h"
 #include "server/cluster/log_trim.h"
+#include "server/cluster/loop_pool.h"
 #include "server/cluster/member.h"
 #include "server/cluster/poke.h"
 #include "server/cluster/sequencer.h"
@@ -559,6 +560,9 @@ static void *run_keeper(void *arg)
         lock_drop(&c->lock);
         if (!stopping && keep_log(c, &newest, &e) != 0) {
             log_warn("cluster.checkpoint_failed", "why=\"%s\"", e.text);
+        }
+        if (c->relay != NULL) {
+            loop_pool_tidy(relay_loops(c->relay), clock_now_ms());
         }
         if (!stopping && keep_format(c, &e) != 0) {
             log_warn("cluster.format_failed", "why=\"%s\"", e.text);

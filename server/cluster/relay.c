@@ -11,6 +11,7 @@
 #include "common/hash/digest.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/loop_pool.h"
 #include "server/cluster/rendezvous.h"
 #include "server/cluster/rests.h"
 #include "server/cluster/signature.h"
@@ -21,6 +22,7 @@ struct relay {
     char *secret;
     char node[MEMBER_ID_ROOM];
     struct members *members;
+    struct loop_pool *loops;
     struct lock lock; /* LOCK_LEAF; guards what follows */
     struct rests rests;
     struct relay_stats stats;
@@ -37,6 +39,7 @@ struct relay *relay_open(const char *secret, const char *node, struct members *m
     r->secret = mem_strdup(secret);
     snprintf(r->node, sizeof r->node, "%s", node);
     r->members = m;
+    r->loops = loop_pool_open();
     lock_init(&r->lock, LOCK_LEAF);
     return r;
 }
@@ -47,6 +50,7 @@ void relay_close(struct relay **rp)
 
     *rp = NULL;
     if (r != NULL) {
+        loop_pool_close(&r->loops);
         lock_fini(&r->lock);
         OPENSSL_cleanse(r->secret, strlen(r->secret));
         free(r->secret);
@@ -148,6 +152,11 @@ size_t relay_others(struct relay *r, struct member *out, size_t room)
 size_t relay_recent(struct relay *r)
 {
     return members_recent(r->members);
+}
+
+struct loop_pool *relay_loops(struct relay *r)
+{
+    return r->loops;
 }
 
 void relay_count(struct relay *r, const struct relay_stats *more)

@@ -44,6 +44,7 @@ enum relay_place {
     RELAY_AWAY,  /* its mirror was there a moment ago and may come back: 503 */
 };
 
+struct loop_pool;
 struct relay;
 struct relay *relay_open(const char *secret, const char *node, struct members *m); /* copied */
 void relay_close(struct relay **rp); /* NULL is fine */
@@ -64,6 +65,9 @@ size_t relay_recent(struct relay *r);
 /* What no mirror has had a moment ago (relay_fetch.h). */
 bool relay_is_absent(struct relay *r, struct slice key);
 void relay_note_absent(struct relay *r, struct slice key);
+
+/* Loops for questions to other mirrors (relay_fetch.h). */
+struct loop_pool *relay_loops(struct relay *r);
 
 /* The number of requests that were passed on to other mirrors, that other mirrors have passed on to
  * this one, and that the other mirror did not answer. */

@@ -7,10 +7,11 @@
 #include "common/codec/url.h"
 #include "common/os/clock.h"
 #include "common/xfer/xfer.h"
+#include "server/cluster/loop_pool.h"
 
 enum { CONNECT_MS = 1000, UPLOADED_SILENCE_S = 20, ROW_SILENCE_S = 2, URL_BYTES = 128 << 10 };
 
-/* One request, on a loop of its own that the calling thread runs. */
+/* One request, on a loop that the calling thread runs. */
 struct question {
     struct event_base *base;
     int (*sink)(void *arg, struct slice bytes);
@@ -53,22 +54,15 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     event_base_loopbreak(q->base);
 }
 
-static void run_question(struct question *q, const struct xfer_params *p)
+static void run_question(struct relay *r, struct question *q, const struct xfer_params *p)
 {
     static const struct xfer_events events = {on_head, on_body, on_done};
-    struct event_config *config = event_config_new();
-    struct xfer_loop *loop;
+    struct pool_loop *l = loop_pool_take(relay_loops(r));
 
-    CHECK(config != NULL);
-    CHECK(event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_IGNORE_ENV) == 0);
-    q->base = event_base_new_with_config(config);
-    CHECK(q->base != NULL);
-    event_config_free(config);
-    loop = xfer_loop_open(q->base, NULL);
-    (void)xfer_start(loop, p, &events, q);
-    event_base_loop(q->base, EVLOOP_NO_EXIT_ON_EMPTY);
-    xfer_loop_close(&loop);
-    event_base_free(q->base);
+    q->base = l->base;
+    (void)xfer_start(l->transfers, p, &events, q);
+    event_base_loop(l->base, EVLOOP_NO_EXIT_ON_EMPTY);
+    loop_pool_put(relay_loops(r), l);
 }
 
 /* False: this mirror does not have it. */
@@ -94,7 +88,7 @@ static bool ask_one(struct relay *r, const struct member *m, struct slice target
     p.url = arena_fmt(&a, "%s" SLICE_FMT, m->address, SLICE_ARG(target));
     q->status = 0;
     q->rc = 0;
-    run_question(q, &p);
+    run_question(r, q, &p);
     relay_count(r, &(struct relay_stats){.sent = 1, .failed = q->status == 0});
     arena_fini(&a);
     return q->status == 200 && (q->rc == 0 || q->began);

@@ -5,7 +5,8 @@
  *   GET /-/cluster/row?key=<key>                                     the row's value
  *
  * The requests are signed as those that are passed on (relay.h). The mirrors that are alive are
- * asked one after the other. The answers are believed: the mirrors of a cluster trust each other.
+ * asked one after the other, on connections that are kept (loop_pool.h). The answers are believed:
+ * the mirrors of a cluster trust each other.
  *
  * owns     nothing
  * threads  any that may block: pool threads

@@ -365,6 +365,36 @@ def test_the_pages_of_a_python_index_and_their_files(mirrord, tmp_path, origin):
         assert (got.status, got["retry-after"]) == (503, "1"), "the mirror that is away may have made the page"
 
 
+def test_questions_share_a_connection(mirrord, tmp_path, origin):
+    """Which the other mirror may have closed meanwhile, or which may have died with it."""
+    with Origin(host="127.0.0.2") as files, Bucket() as b:
+        page = {"meta": {"api-version": "1.1"}, "name": "demo-pkg", "files": [
+            {"filename": WHEEL, "url": f"{files.url}/f/{WHEEL}", "hashes": {"sha256": "0" * 64}}]}
+        origin.put("/simple/demo-pkg/", body=json.dumps(page).encode(), type=JSON)
+        w = Cluster(mirrord, b, tmp_path, f'http {{ idle = "5s" }} repo "pypi" {{ protocol = "pypi" origin = "{origin.url}/" hosts = {{"127.0.0.2:{files.port}"}} }}')
+        a, other = w.nodes[:2]
+        got = a.get("/pypi/simple/demo-pkg/", headers={"Accept": JSON})
+        known = posixpath.normpath("/pypi/simple/demo-pkg/" + json.loads(got.body)["files"][0]["url"])
+        numbers = iter(range(1000))
+
+        def ask():
+            assert a.get(re.sub(r"\+f/\w{16}/", f"+f/{next(numbers):016x}/", known)).status == 404
+
+        def questions():
+            return len(other.answered("/-/cluster/row", least=0))
+        ask()
+        until(lambda: other.metric("mirrord_http_connections") == 1)  # ours: it has closed that of the question
+        accepted, asked = other.metric("mirrord_http_connections_accepted_total"), questions()
+        for _ in range(20):
+            ask()
+        until(lambda: questions() == asked + 20)
+        assert other.metric("mirrord_http_connections_accepted_total") < accepted + 15, "one now and then, or ours"
+        other.kill()
+        other.start()
+        ask()
+        until(lambda: questions() == asked + 21)
+
+
 def test_a_mirror_that_has_adopted_asks_the_others(mirrord, tmp_path, origin):
     """From then on, not only after its next start."""
     with Origin(host="127.0.0.2") as files, Bucket() as b:

@@ -285,6 +285,34 @@ def test_an_upload_is_older_than_what_counts_as_an_orphan(node, bucket):
     fresh(node, {"/models/me/gpt/one": b"one", "/models/me/gpt/two": data}, more=old)
 
 
+def test_a_collector_that_spares_more_does_not_lower_t(node, bucket):
+    """An upload was deleted as an orphan by the mirror that waits the least. Another collector, with a longer orphan_age, then deletes orphans,
+    too; the publish must meet the T of the first one, or it would rely on what is gone."""
+    old = 'collect = "0s" collect_delay = "0s" orphan_age = "1s"'
+    failed = "prod/pack/01/0123456789abcdef"
+    a, b, c = node(old), node(old), node(SOON)
+    token = a.token("ci", "publish:models/*")
+    put(a, token, "/models/me/gpt/one", b"one")
+    data = os.urandom(40_000)
+    for m in (b, c):
+        seen(m, "/models/me/gpt/one", b"one")
+    held = Held(bucket, "idx/", "PUT")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        client = pool.submit(b.put, "/models/me/gpt/two", data, token=token)
+        until(held.reached)
+        os.kill(b.child.pid, signal.SIGSTOP)
+        held.drop()
+        try:
+            time.sleep(2.5)  # it is the bucket's clock that counts
+            assert collect(a)["orphans"] >= 1
+            bucket.objects[failed] = (b"of an upload that failed", time.time() - 8 * 86400)
+            until(lambda: c.ctl("cluster", "gc", check=False).returncode == 0 and failed not in bucket.objects)
+        finally:
+            os.kill(b.child.pid, signal.SIGCONT)
+        assert client.result().status in (200, 201)
+    fresh(node, {"/models/me/gpt/one": b"one", "/models/me/gpt/two": data}, more=old)
+
+
 def test_a_mirror_that_was_off_for_a_week(node, bucket):
     """Entries that it has not applied name indexes that are gone by now: it reads the checkpoint that covers them."""
     a, b = node(SOON), node(SOON)

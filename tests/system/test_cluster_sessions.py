@@ -1,11 +1,14 @@
 """Uploads of many requests through a balancer without affinity: any mirror of the cluster takes each of them."""
+import concurrent.futures
 import hashlib
 import json
 import os
 import posixpath
 import re
+import signal
 import socket
 import threading
+import time
 
 import pytest
 
@@ -426,3 +429,30 @@ def test_a_mirror_that_has_adopted_asks_the_others(mirrord, tmp_path, origin):
         got = other.get("/pypi/simple/demo-pkg/", headers={"Accept": JSON})
         right = posixpath.normpath("/pypi/simple/demo-pkg/" + json.loads(got.body)["files"][0]["url"])
         assert alone.get(right).body == BIG
+
+
+def test_what_is_here_is_read_while_rows_are_asked_for(mirrord, tmp_path, origin):
+    """A mirror that is stopped may know a link. Those who wait for its answer do not keep the threads that read files: mirrors that ask
+    each other would keep each other from answering."""
+    page = {"meta": {"api-version": "1.1"}, "name": "demo-pkg", "files": [{"filename": WHEEL, "url": f"{origin.url}/f/{WHEEL}", "hashes": {}}]}
+    origin.put("/simple/demo-pkg/", body=json.dumps(page).encode(), type=JSON)
+    with Bucket() as b:
+        w = Cluster(mirrord, b, tmp_path, f'{HOSTED} repo "pypi" {{ protocol = "pypi" origin = "{origin.url}/" }}')
+        m, token = w.nodes[0], w.token("ci", "publish:models/*")
+        assert m.put("/models/me/gpt/x", b"here", token=token).status == 201
+        got = m.get("/pypi/simple/demo-pkg/", headers={"Accept": JSON})
+        link = posixpath.normpath("/pypi/simple/demo-pkg/" + json.loads(got.body)["files"][0]["url"])
+
+        def is_read_meanwhile(number):
+            unknown = [re.sub(r"\+f/\w{16}/", f"+f/{number:08x}{i:08x}/", link) for i in range(16)]
+            w.nodes[2].child.send_signal(signal.SIGSTOP)
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                try:
+                    waiting = [pool.submit(m.get, path) for path in unknown]
+                    time.sleep(0.3)
+                    assert m.get("/models/me/gpt/x").body == b"here"
+                    time.sleep(0.3)
+                    return not any(f.done() for f in waiting)
+                finally:
+                    w.nodes[2].child.send_signal(signal.SIGCONT)
+        assert any(is_read_meanwhile(i) for i in range(5))  # a slow machine may need longer for the file than the silence lasts

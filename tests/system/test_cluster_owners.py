@@ -171,6 +171,20 @@ def test_a_damaged_copy_elsewhere_is_asked_for_once(three):
         until(lambda: b.get(name).body == data)  # noqa: B023
 
 
+@pytest.mark.parametrize("how", ["rm", "refresh"])
+def test_what_was_removed_is_not_had_from_the_others(three, origin, how):
+    """`cache rm` and `cache refresh` on one mirror: its next copy is the origin's, although the others have the one from before."""
+    for i, m in enumerate(three * 2):  # owner or not
+        path, size = f"/{how}/{i}", (1000, 3 * MIB)[i % 2]
+        origin.put(path, size=size, seed=1, fields="cache-control: max-age=3600")
+        for other in three:
+            assert digest(other.get(f"/data{path}").body) == sha(origin, path)
+            other.settle()
+        origin.put(path, size=size, seed=2, fields="cache-control: max-age=3600")
+        m.ctl("cache", how, *((f"data{path}",) if how == "rm" else ("data", path[1:])))
+        assert digest(m.get(f"/data{path}").body) == sha(origin, path), (i, how)
+
+
 def test_strangers_are_refused(three, origin):
     thing = origin.put("/keep/x", size=10)
     m = three[0]

@@ -446,14 +446,12 @@ static bool says(const struct xfer *x, const char *begin)
  * as a lack of memory, and for all heads of an answer together, 1xx included. */
 static bool head_too_large(const struct xfer *x, CURLcode code)
 {
-    long sent = 0; /* before the request has left, it is memory indeed */
-
     if (code == CURLE_RECV_ERROR) {
         return says(x, "Too large response headers") ||
                says(x, "Out of memory in chunked-encoding");
     }
-    curl_easy_getinfo(x->easy, CURLINFO_REQUEST_SIZE, &sent);
-    return sent > 0 && (code == CURLE_OUT_OF_MEMORY || (int)code == CURL_SAYS_TOO_LARGE);
+    /* before the request has left, it is memory indeed */
+    return xfer_has_sent(x) && (code == CURLE_OUT_OF_MEMORY || (int)code == CURL_SAYS_TOO_LARGE);
 }
 
 static int tell_too_large(const struct xfer *x, struct err *e)
@@ -890,6 +888,14 @@ void xfer_resume(struct xfer *x)
         x->paused = false;
         kick(x);
     }
+}
+
+bool xfer_has_sent(const struct xfer *x)
+{
+    long sent = 0;
+
+    return x->easy != NULL &&
+           curl_easy_getinfo(x->easy, CURLINFO_REQUEST_SIZE, &sent) == CURLE_OK && sent > 0;
 }
 
 void xfer_feed(struct xfer *x)

@@ -125,7 +125,8 @@ void xfer_loop_close(struct xfer_loop **lp); /* not from an event; cancels runni
 struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_params *w,
                         const struct xfer_events *ev, void *arg);
 void xfer_resume(struct xfer *x);
-void xfer_feed(struct xfer *x);     /* body_read() has bytes, or the end, after XFER_NOT_YET */
-void xfer_cancel(struct xfer **xp); /* no event after it returns; NULL is fine */
+void xfer_feed(struct xfer *x); /* body_read() has bytes, or the end, after XFER_NOT_YET */
+bool xfer_has_sent(const struct xfer *x); /* anything of its request; in on_done, too */
+void xfer_cancel(struct xfer **xp);       /* no event after it returns; NULL is fine */
 
 #endif

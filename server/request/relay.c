@@ -17,6 +17,7 @@ enum {
     WATCH_MS = 2000,
     CONNECTIONS = 4096,
     TRIES_MAX = 4,
+    AGAIN_MS = 250,
 };
 
 /* Bytes that have come and not gone yet. */
@@ -40,7 +41,7 @@ enum incoming {
 };
 
 struct relay_flow {
-    unsigned holds; /* by the transfer, the response's body, and a callback that runs */
+    unsigned holds; /* by the transfer, the wait, the response's body, and a callback that runs */
     struct request *request;
     struct relay *relay;
     void (*here)(struct request *c); /* answers on this mirror */
@@ -48,6 +49,9 @@ struct relay_flow {
     unsigned tries;
     struct xfer *transfer; /* NULL: it has ended */
     struct timer watch;
+    bool waits; /* for a mirror that is away: `again` is set, and holds the flow */
+    struct timer again;
+    uint64_t patient_until_ms;
     /* the request's body */
     enum incoming incoming;
     struct window up;
@@ -160,14 +164,71 @@ static bool may_try_again(const struct relay_flow *f)
     const struct plan *p = &f->request->plan;
     bool changes = p->kind == PLAN_PUT && p->put.kind == PUT_CHANGES;
 
-    return what_of(f->request).id.n == 0 && f->tries < TRIES_MAX &&
+    return f->tries < TRIES_MAX &&
            (f->incoming == INCOMING_UNREAD || (f->incoming == INCOMING_NONE && !changes));
 }
 
-/* The transfer has failed. */
-static void fail(struct relay_flow *f, int rc, const char *why)
+static void answer_here(struct relay_flow *f)
 {
     struct request *c = f->request;
+
+    f->answered = true;
+    c->reader = NULL;
+    f->here(c);
+}
+
+static void refuse_away(struct relay_flow *f)
+{
+    f->answered = true;
+    refuse_for_now(f->request, "the mirror of this cluster that has the upload is away; try again");
+}
+
+static void wait_for_mirror(struct relay_flow *f)
+{
+    struct loop *l = f->request->serve_loop->loop;
+
+    f->waits = true;
+    f->holds++;
+    timer_set(&l->timers, &f->again, l->now_ms + AGAIN_MS);
+}
+
+static bool is_patient(const struct relay_flow *f)
+{
+    return f->request->serve_loop->loop->now_ms < f->patient_until_ms;
+}
+
+/* Its mirror may be back. */
+static void go_on(struct timer *t)
+{
+    struct relay_flow *f = CONTAINER_OF(t, struct relay_flow, again);
+    struct request *c = f->request;
+
+    f->waits = false;
+    switch (place_of(c, f->relay, &f->to)) {
+    case RELAY_THERE:
+        if (start_transfer(c, f)) {
+            break;
+        }
+        /* fall through */
+    case RELAY_HERE:
+        answer_here(f);
+        break;
+    case RELAY_AWAY:
+        if (is_patient(f)) {
+            wait_for_mirror(f);
+        } else {
+            refuse_away(f);
+        }
+        break;
+    }
+    drop_flow(f);
+}
+
+/* The transfer has failed. sent: the other mirror may have got something of the request. */
+static void fail(struct relay_flow *f, bool sent, int rc, const char *why)
+{
+    struct request *c = f->request;
+    bool has_id = what_of(c).id.n != 0;
 
     f->rc = rc;
     if (f->sends && f->body.wake != NULL) {
@@ -176,20 +237,24 @@ static void fail(struct relay_flow *f, int rc, const char *why)
     if (c->x == NULL || f->answered) {
         return;
     }
-    relay_count(f->relay, &(struct relay_stats){.failed = 1});
-    log_info("relay.failed", "repo=%s node=%s why=\"%s\"", c->repo->name, f->to.node, why);
     if (f->incoming <= INCOMING_UNREAD) {
         relay_failed(f->relay, f->to.node, c->serve_loop->loop->now_ms);
     }
-    if (!may_try_again(f)) {
+    if (has_id && !sent && is_patient(f)) {
+        wait_for_mirror(f);
+        return;
+    }
+    relay_count(f->relay, &(struct relay_stats){.failed = 1});
+    log_info("relay.failed", "repo=%s node=%s why=\"%s\"", c->repo->name, f->to.node, why);
+    if (has_id && !sent) {
+        refuse_away(f);
+    } else if (has_id || !may_try_again(f)) {
         f->answered = true;
         refuse_for_now(c,
                        "the mirror of this cluster that has the upload did not answer; it is not "
                        "known what became of the request: try again");
     } else if (place_of(c, f->relay, &f->to) != RELAY_THERE || !start_transfer(c, f)) {
-        f->answered = true;
-        c->reader = NULL;
-        f->here(c);
+        answer_here(f);
     }
 }
 
@@ -197,6 +262,7 @@ static void look_whether_alive(struct timer *t)
 {
     struct relay_flow *f = CONTAINER_OF(t, struct relay_flow, watch);
     struct loop *l = f->request->serve_loop->loop;
+    bool sent;
 
     if (f->transfer == NULL) {
         return;
@@ -206,8 +272,9 @@ static void look_whether_alive(struct timer *t)
         return;
     }
     f->holds++;
+    sent = xfer_has_sent(f->transfer);
     cancel_transfer(f);
-    fail(f, E_NETWORK, "it is not alive any more");
+    fail(f, sent, E_NETWORK, "it is not alive any more");
     drop_flow(f);
 }
 
@@ -280,8 +347,14 @@ static void on_relay_data(struct request *c, struct slice bytes, bool end)
 
 static void on_relay_gone(struct request *c)
 {
-    if (c->relay != NULL) {
-        cancel_transfer(c->relay);
+    struct relay_flow *f = c->relay;
+
+    if (f != NULL && f->waits) {
+        f->waits = false;
+        timer_stop(&f->again);
+        drop_flow(f);
+    } else if (f != NULL) {
+        cancel_transfer(f);
     }
 }
 
@@ -422,11 +495,12 @@ static int on_head(void *arg, const struct xfer_head *h)
 static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct relay_flow *f = arg;
+    bool sent = xfer_has_sent(f->transfer);
 
     (void)body_bytes;
     f->transfer = NULL;
     if (rc != 0) {
-        fail(f, rc, why->text);
+        fail(f, sent, rc, why->text);
     } else {
         f->complete = true;
         if (f->sends && f->body.wake != NULL) {
@@ -573,8 +647,10 @@ static bool start_transfer(struct request *c, struct relay_flow *f)
     p.fields = fields;
     p.url = arena_fmt(&c->arena, "%s" SLICE_FMT, f->to.address, SLICE_ARG(target));
     set_body(c, f, &p);
-    f->tries++;
-    relay_count(f->relay, &(struct relay_stats){.sent = 1});
+    if (f->tries++ == 0) {
+        relay_count(f->relay, &(struct relay_stats){.sent = 1});
+    }
+    f->rc = 0; /* of the try before */
     f->holds++;
     f->transfer = xfer_start(transfers_of(c->serve_loop), &p, &events, f);
     timer_set(&l->timers, &f->watch, l->now_ms + WATCH_MS);
@@ -587,18 +663,14 @@ bool relay_start(struct request *c, void (*here)(struct request *c))
     struct relay *r = cluster_relay(c->serve_loop->deps->cluster);
     struct relay_flow *f;
     struct member to;
+    enum relay_place place;
 
     if (r == NULL || c->request_log->relayed) {
         return false;
     }
-    switch (place_of(c, r, &to)) {
-    case RELAY_HERE:
+    place = place_of(c, r, &to);
+    if (place == RELAY_HERE) {
         return false;
-    case RELAY_AWAY:
-        refuse_for_now(c, "the mirror of this cluster that has the upload is away; try again");
-        return true;
-    case RELAY_THERE:
-        break;
     }
     c->counted_bytes += 2 * RESPONSE_BYTES;
     if (!exchange_keep(c->x, c->counted_bytes, BODY_IN_USE)) {
@@ -610,15 +682,20 @@ bool relay_start(struct request *c, void (*here)(struct request *c))
     f->request = request_hold(c);
     f->relay = r;
     f->here = here;
-    f->to = to;
+    f->to = place == RELAY_THERE ? to : (struct member){0};
     f->watch.fire = look_whether_alive;
+    f->again.fire = go_on;
+    f->patient_until_ms = c->serve_loop->loop->now_ms + RELAY_PATIENCE_MS;
     f->up =
         (struct window){BUF_INIT(8 * RELAY_WINDOW_BYTES), .drops_bytes = RELAY_WINDOW_BYTES / 4};
     f->down = (struct window){BUF_INIT(2 * RESPONSE_BYTES), .drops_bytes = RESPONSE_BYTES / 2};
     c->serve_loop->flows++;
     c->relay = f;
     c->reader = &reader;
-    if (!start_transfer(c, f)) {
+    if (place == RELAY_AWAY) {
+        f->incoming = c->req.has_body ? INCOMING_UNREAD : INCOMING_NONE;
+        wait_for_mirror(f);
+    } else if (!start_transfer(c, f)) {
         c->reader = NULL;
         drop_flow(f);
         return false;

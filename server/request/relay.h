@@ -4,8 +4,9 @@
  * The request's body streams through a window of RELAY_WINDOW_BYTES: its client is paused while the
  * other mirror is slower. So does the response, through a smaller one. The body is not read before
  * the other mirror has accepted a connection. If it does not accept one, another mirror becomes
- * responsible for the tree, and this one answers if there is no other. After that, a request whose
- * connection breaks is answered with 503: its client asks again.
+ * responsible for the tree, and this one answers if there is no other. An upload with an id has no
+ * other mirror: the request waits for RELAY_PATIENCE_MS, in which a mirror that is restarted is
+ * back. A request whose connection breaks after that is answered with 503: its client asks again.
  *
  * A mirror that is alive no more, by the cluster's list, ends its requests. So none hangs.
  *
@@ -17,7 +18,7 @@
 
 #include "server/request/request.h"
 
-enum { RELAY_WINDOW_BYTES = 1 << 20 };
+enum { RELAY_WINDOW_BYTES = 1 << 20, RELAY_PATIENCE_MS = 10000 };
 
 /* False: this mirror answers by its own plan. True: another one does, or else here() will. */
 MUST_USE bool relay_start(struct request *c, void (*here)(struct request *c));

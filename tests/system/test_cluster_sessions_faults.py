@@ -1,4 +1,5 @@
 """Uploads over several mirrors when one of them dies, stops, comes back or lies: an answer that the client understands, and never a hang."""
+import concurrent.futures
 import contextlib
 import os
 import signal
@@ -69,8 +70,12 @@ def test_a_mirror_that_was_restarted_still_has_its_uploads(world):
     assert send(others[0], where, "a", token=world.ci).status == 201
     owner.kill()
     assert send(others[1], where, "b", token=world.ci).status == 503
-    owner.start()
-    until(lambda: send(others[1], where, "b", token=world.ci).status == 201)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:  # a restart is waited for
+        sent = [m.metric("mirrord_cluster_relayed_requests_total", direction="sent") for m in others]
+        got = [pool.submit(send, m, where, "b", token=world.ci) for m in others]
+        until(lambda: all(m.metric("mirrord_cluster_relayed_requests_total", direction="sent") > n for m, n in zip(others, sent)))
+        owner.start()
+        assert {g.result().status for g in got} <= {200, 201}
     assert others[0].put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
     for name in "ab":
         everywhere(world, f"/models/me/gpt/{name}", BIG)
@@ -145,6 +150,20 @@ def test_a_client_that_leaves(world):
     assert got.status == 201, (half, got.body)
     assert others[1].put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
     everywhere(world, "/models/me/gpt/f", BIG)
+
+
+def test_a_client_that_leaves_while_its_mirror_is_away(world):
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    owner.kill()
+    sent = others[0].metric("mirrord_cluster_relayed_requests_total", direction="sent")
+    for method in ("PUT", "HEAD"):
+        with socket.create_connection(("127.0.0.1", others[0].port)) as s:
+            s.sendall(f"{method} {where}/f HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {world.ci}\r\nContent-Length: 5\r\n\r\nto".encode())
+            sent += 1
+            until(lambda n=sent: others[0].metric("mirrord_cluster_relayed_requests_total", direction="sent") == n)
+    owner.start()
+    until(lambda: send(others[0], where, token=world.ci).status == 201)
 
 
 # --- who stands where a mirror stood ---

@@ -4,22 +4,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/endian.h"
 #include "common/base/log.h"
-#include "common/codec/jread.h"
-#include "common/codec/jwrite.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
-#include "server/cluster/format.h"
+#include "server/cluster/member_document.h"
 
 #define PREFIX "node/"
 
 enum {
-    DOCUMENT_BYTES = 8192,
-    DOCUMENT_VALUES = 512,
     LISTED_MAX = 10000,
     LOST_S = 24 * 3600,
-    BOOT_ROOM = 17,
     CLONE_CHANGES = 2,
     NEWS_MS = 1000, /* between looks for what should be announced before the next beat */
     PAUSE_MAX_S = 3600,
@@ -28,7 +22,7 @@ enum {
 
 /* What the object of this node says, if another boot wrote it. */
 struct foreign {
-    char boot[BOOT_ROOM]; /* "": none has */
+    char boot[MEMBER_BOOT_ROOM]; /* "": none has */
     uint64_t beat;
     uint64_t since_ms; /* so it has been, for us */
     unsigned changes;
@@ -87,18 +81,6 @@ const char *member_state_name(enum member_state state)
     return states[state];
 }
 
-/* A node that does not announce its state is of a version that only announced itself when it was
- * ready. */
-static enum member_state state_of(struct slice name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
-        if (slice_eqs(name, states[i])) {
-            return (enum member_state)i;
-        }
-    }
-    return MEMBER_READY;
-}
-
 enum member_state members_state(struct members *m)
 {
     enum member_state state;
@@ -111,14 +93,9 @@ enum member_state members_state(struct members *m)
 
 /* --- whose object is it? --- */
 
-static void copy_text(struct slice text, char *out, size_t room)
+static void boot_text(const struct members *m, char out[MEMBER_BOOT_ROOM])
 {
-    snprintf(out, room, "%.*s", (int)(text.n < room ? text.n : 0), text.p);
-}
-
-static void boot_text(const struct members *m, char out[BOOT_ROOM])
-{
-    snprintf(out, BOOT_ROOM, "%016" PRIx64, m->set.boot);
+    snprintf(out, MEMBER_BOOT_ROOM, "%016" PRIx64, m->set.boot);
 }
 
 static void note_clone(struct members *m)
@@ -149,25 +126,25 @@ static bool judge_foreign(struct members *m, const struct foreign *now)
 }
 
 /* One that cannot be read is of another version, and says nothing. */
-static bool may_overwrite(struct members *m, struct slice doc)
+static bool may_overwrite(struct members *m, struct slice bytes)
 {
-    json_t *o = jread_parse(doc, 0, DOCUMENT_VALUES);
     struct foreign now = {0};
-    char mine[BOOT_ROOM];
-    bool yes;
+    struct member_document d;
+    char mine[MEMBER_BOOT_ROOM];
 
     boot_text(m, mine);
-    copy_text(jread_text(o, "boot"), now.boot, sizeof now.boot);
-    copy_text(jread_text(o, "address"), now.address, sizeof now.address);
-    jread_u64(o, "beat", &now.beat);
-    yes = now.boot[0] == '\0' || strcmp(now.boot, mine) == 0 || judge_foreign(m, &now);
-    json_decref(o);
-    return yes;
+    if (!member_document_read(bytes, &d) || d.boot[0] == '\0' || strcmp(d.boot, mine) == 0) {
+        return true;
+    }
+    memcpy(now.boot, d.boot, sizeof now.boot);
+    memcpy(now.address, d.member.address, sizeof now.address);
+    now.beat = d.beat;
+    return judge_foreign(m, &now);
 }
 
 static int look_at_own(struct members *m, bool *ours, struct err *e)
 {
-    struct buf doc = BUF_INIT(DOCUMENT_BYTES);
+    struct buf doc = BUF_INIT(MEMBER_DOCUMENT_BYTES);
     char key[BUCKET_KEY_ROOM];
     int rc;
 
@@ -207,23 +184,18 @@ static size_t own_pauses(struct members *m, struct member_pause out[MEMBER_PAUSE
     return m->set.pauses != NULL ? m->set.pauses(m->set.arg, out, MEMBER_PAUSES_MAX) : 0;
 }
 
-static void write_pauses(struct members *m, struct buf *doc)
+static void note_pauses(struct members *m, struct member_document *d)
 {
     struct member_pause pause[MEMBER_PAUSES_MAX];
     size_t n = own_pauses(m, pause);
     uint64_t now_unix_s = bucket_date_unix_s(m->set.bucket);
-    char origin[17];
 
     m->pauses_until_ms = pauses_until_ms(pause, n);
-    jwrite_open(doc, "pauses", '[');
-    for (size_t i = 0; i < n && now_unix_s != 0; i++) {
-        snprintf(origin, sizeof origin, "%016" PRIx64, pause[i].origin);
-        jwrite_open(doc, NULL, '{');
-        jwrite_str(doc, "origin", origin);
-        jwrite_u64(doc, "until", now_unix_s + (pause[i].left_ms + 999) / 1000);
-        jwrite_close(doc, '}');
+    d->pauses = now_unix_s != 0 ? n : 0;
+    for (size_t i = 0; i < d->pauses; i++) {
+        d->pause[i].origin = pause[i].origin;
+        d->pause[i].until_unix_s = now_unix_s + (pause[i].left_ms + 999) / 1000;
     }
-    jwrite_close(doc, ']');
 }
 
 /* An origin has asked for a longer pause than what was announced: the others should hear of it
@@ -238,27 +210,21 @@ static bool has_news(struct members *m)
 
 static int write_own(struct members *m, enum member_state state, struct err *e)
 {
-    struct buf doc = BUF_INIT(DOCUMENT_BYTES);
-    char key[BUCKET_KEY_ROOM], boot[BOOT_ROOM];
+    struct member_document d = {.member = m->set.self, .beat = ++m->beat};
+    struct buf bytes = BUF_INIT(MEMBER_DOCUMENT_BYTES);
+    char key[BUCKET_KEY_ROOM];
     int rc;
 
-    boot_text(m, boot);
-    jwrite_open(&doc, NULL, '{');
-    jwrite_str(&doc, "address", m->set.self.address);
-    jwrite_str(&doc, "version", m->set.self.version);
-    jwrite_u64(&doc, "format", m->set.self.format);
-    jwrite_str(&doc, "state", member_state_name(state));
-    jwrite_u64(&doc, "weight", m->set.self.weight);
-    jwrite_u64(&doc, "applied", m->set.applied(m->set.arg));
-    jwrite_bool(&doc, "stopped", m->set.stopped(m->set.arg));
-    jwrite_str(&doc, "boot", boot);
-    jwrite_u64(&doc, "beat", ++m->beat);
-    write_pauses(m, &doc);
-    jwrite_close(&doc, '}');
+    d.member.state = state;
+    d.member.applied = m->set.applied(m->set.arg);
+    d.member.stopped = m->set.stopped(m->set.arg);
+    boot_text(m, d.boot);
+    note_pauses(m, &d);
+    member_document_write(&d, &bytes);
     key_of_node(m->set.self.node, key);
-    rc = bucket_put(m->set.bucket, key, buf_slice(&doc), e);
+    rc = bucket_put(m->set.bucket, key, buf_slice(&bytes), e);
     m->written = m->written || rc == 0;
-    buf_free(&doc);
+    buf_free(&bytes);
     return rc;
 }
 
@@ -347,55 +313,38 @@ static int on_listed_node(void *arg, const struct bucket_key *k)
 }
 
 /* What the same origin has asked of two nodes is noted twice: the longer pause counts. */
-static void read_pauses(struct roll *r, const json_t *list)
+static void add_pauses(struct roll *r, const struct member_document *d)
 {
-    const json_t *o;
-    size_t i;
-
-    json_array_foreach(list, i, o)
-    {
-        struct slice origin = jread_text(o, "origin");
-        uint64_t until = 0;
-        uint8_t id[8];
-        if (r->pauses < MEMBER_PAUSES_MAX && origin.p != NULL && slice_hex(origin, id, sizeof id) &&
-            jread_u64(o, "until", &until) && until > r->now_unix_s) {
+    for (size_t i = 0; i < d->pauses && r->pauses < MEMBER_PAUSES_MAX; i++) {
+        const struct announced_pause *p = &d->pause[i];
+        if (p->until_unix_s > r->now_unix_s) {
             r->pause[r->pauses++] = (struct member_pause){
-                be_get((const char *)id, 8), min_u64(until - r->now_unix_s, PAUSE_MAX_S) * 1000};
+                p->origin, min_u64(p->until_unix_s - r->now_unix_s, PAUSE_MAX_S) * 1000};
         }
     }
 }
 
-static bool read_member(struct roll *r, struct slice doc, struct member *x)
-{
-    json_t *o = jread_parse(doc, 0, DOCUMENT_VALUES);
-    uint64_t weight = 1;
-
-    copy_text(jread_text(o, "address"), x->address, sizeof x->address);
-    copy_text(jread_text(o, "version"), x->version, sizeof x->version);
-    x->format = FORMAT_FIRST; /* of a version that announces none */
-    jread_u64(o, "format", &x->format);
-    x->state = state_of(jread_text(o, "state"));
-    jread_u64(o, "weight", &weight);
-    x->weight = (uint32_t)min_u64(max_u64(weight, 1), MEMBER_WEIGHT_MAX);
-    jread_u64(o, "applied", &x->applied);
-    x->stopped = json_is_true(json_object_get(o, "stopped"));
-    if (x->alive) {
-        read_pauses(r, json_object_get(o, "pauses"));
-    }
-    json_decref(o);
-    return o != NULL;
-}
-
 static bool fetch_member(struct roll *r, struct member *x)
 {
-    struct bucket *b = r->m->set.bucket;
-    struct buf doc = BUF_INIT(DOCUMENT_BYTES);
+    struct buf bytes = BUF_INIT(MEMBER_DOCUMENT_BYTES);
+    struct member_document d;
     char key[BUCKET_KEY_ROOM];
     bool ok;
 
     key_of_node(x->node, key);
-    ok = bucket_get(b, key, &doc, NULL) == 0 && read_member(r, buf_slice(&doc), x);
-    buf_free(&doc);
+    ok = bucket_get(r->m->set.bucket, key, &bytes, NULL) == 0 &&
+         member_document_read(buf_slice(&bytes), &d);
+    buf_free(&bytes);
+    if (ok) {
+        memcpy(d.member.node, x->node, sizeof x->node);
+        d.member.alive = x->alive;
+        d.member.written_unix_s = x->written_unix_s;
+        d.member.silent_s = x->silent_s;
+        *x = d.member;
+    }
+    if (ok && x->alive) {
+        add_pauses(r, &d);
+    }
     return ok;
 }
 

@@ -10,7 +10,7 @@ import pytest
 from harness import rgw
 from harness.cluster import Cluster, probe
 from harness.cluster_content import MIB, Content, words
-from harness.mirrord import BUILD, until
+from harness.mirrord import BUILD, know_each_other, until
 from harness.round_robin import Cluster as Mirrors
 from harness.s3 import ACCESS, BUCKET, REGION, SECRET, Bucket
 from system import test_cluster_adopt as adopted
@@ -198,6 +198,36 @@ def test_orphans_in_ceph(node, bucket):
     until(lambda: collected.collect(a)["orphans"] == 1)
     assert orphan not in collected.keys(bucket)
     collected.fresh(node, {"/models/me/gpt/one": b"one"})
+
+
+def test_a_gateway_that_is_killed(ceph, node, bucket):
+    """While two mirrors publish and a collection runs: what was acknowledged is there."""
+    nodes = [node('collect = "1s" collect_delay = "0s"', poll=None) for _ in range(2)]
+    know_each_other(nodes)
+    token = nodes[0].token("ci", "publish:models/*")
+    for m in nodes:
+        m.secret, m.files = token, {}
+        until(lambda: m.put("/models/me/first/f", b"1", token=token).status in (200, 201))  # noqa: B023
+    with publisher(nodes[0], 0), publisher(nodes[1], 1):
+        go_on(nodes)
+        ceph.kill_gateway()
+        until(lambda: any(m.put("/models/me/away/f", b"x", token=token).status == 503 for m in nodes))
+        ceph.start_gateway()
+        go_on(nodes)
+    collected.fresh(node, nodes[0].files | nodes[1].files)
+
+
+def publisher(m, number):
+    """Of files of its own."""
+    p = adopted.Publisher(m)
+    p.count = number * 10**6
+    return p
+
+
+def go_on(nodes):
+    """Waits until each of them has published some more."""
+    before = [len(m.files) for m in nodes]
+    until(lambda: all(len(m.files) > n + 5 for m, n in zip(nodes, before)))
 
 
 def test_checks_of_ceph(node, bucket):

@@ -104,11 +104,22 @@ class Rgw:
         self.do("ceph", *conf, "osd", "new", osd)
         self.do("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd, *conf)
         self.do("ceph-osd", "-i", "0", *conf)
-        self.do("radosgw", "-n", "client.admin", *conf)
+        self.start_gateway()
+
+    def start_gateway(self):
+        self.do("radosgw", "-n", "client.admin", "-c", self.conf)
         end = time.monotonic() + 120
         while not self.answers():
             assert time.monotonic() < end, "radosgw does not answer"
             time.sleep(0.2)
+
+    def kill_gateway(self):
+        """SIGKILL; the disk goes on."""
+        [file] = (self.folder / "run").glob("client*.pid")
+        pid = int(file.read_text())
+        os.kill(pid, signal.SIGKILL)
+        while pathlib.Path(f"/proc/{pid}").exists():
+            time.sleep(0.02)
 
     def answers(self):
         try:

@@ -275,7 +275,7 @@ def test_a_move_that_its_caller_leaves(alone, section, bucket):
     """Ctrl-C: the mirror stands alone as before, and the next call goes on."""
     m = alone()
     restart(m, m.alone + section)
-    bucket.faults = [Fault("slow", "blob/", ("PUT",), delay=2)]
+    bucket.faults = [Fault("slow", "blob/", ("PUT",), delay=5)]
     move = adopting(m)
     until(lambda: bucket.counts.get(("PUT", "blob")))
     busy = m.ctl("cluster", "adopt", check=False)
@@ -283,7 +283,7 @@ def test_a_move_that_its_caller_leaves(alone, section, bucket):
     move.send_signal(signal.SIGINT)
     move.communicate(timeout=120 * SLOW)
     bucket.faults = []
-    until(lambda: m.ctl("cluster", "adopt", check=False).returncode == 0)
+    until(lambda: m.ctl("cluster", "adopt", check=False).returncode in (0, 73))  # 73: the move was quicker than the signal
     assert state(m) == "up"
     same_files(m, m.files)
 

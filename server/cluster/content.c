@@ -31,7 +31,7 @@ bool content_fits(const struct content_item *it, const struct content_object *o)
                it->length_bytes == it->stored_bytes &&
                (it->kind == CONTENT_BLOB || it->length_bytes <= CONTENT_WHOLE_BYTES);
     }
-    return it->length_bytes < CONTENT_SMALL_BYTES &&
+    return o->kind == CONTENT_PACK && it->length_bytes < CONTENT_SMALL_BYTES &&
            (it->coding == CONTENT_RAW ? it->stored_bytes == it->length_bytes
                                       : it->stored_bytes < it->length_bytes);
 }

@@ -63,6 +63,12 @@ static void an_item_fits_into_its_object(void **state)
     assert_true(content_fits(&it, &own));
     it.kind = (enum content_kind)0;
     assert_false(content_fits(&it, &own));
+    it = (struct content_item){.kind = CONTENT_BLOB, .stored_bytes = 100, .length_bytes = 100};
+    assert_true(content_fits(&it, &pack));
+    for (unsigned kind = 0; kind < 256; kind++) {
+        pack.kind = (enum content_object_kind)kind;
+        assert_true(content_fits(&it, &pack) == (kind == CONTENT_PACK));
+    }
 }
 
 static void an_item_is_decoded_and_checked(void **state)

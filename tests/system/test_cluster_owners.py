@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from harness.bucket import Bucket
-from harness.mirrord import free_port, know_each_other, until
+from harness.mirrord import SLOW, free_port, know_each_other, until
 
 MIB = 1 << 20
 RING = int(os.environ.get("RING", "60"))  # objects: 2000 make 10,000 requests
@@ -255,7 +255,7 @@ def test_an_owner_that_is_killed_and_started_again(three, origin, tmp_path):
         owner.kill()
         owner.start()
         assert {g.result() for g in got} == {sha(origin, path)}
-    assert thing.bytes <= 1.25 * size
+    assert thing.bytes <= (1.25 if SLOW == 1 else 1.6) * size  # a mirror under a sanitizer has more in flight
     know_each_other(three)
 
 

@@ -35,6 +35,7 @@ enum {
     KEEP_MS = 5000,  /* between looks whether a checkpoint is due */
     CHECK_AGAIN_MS = 10 * 60 * 1000, /* after a check that failed */
     MOVING_LOOK_MS = 20,
+    MEMBERS_AWAIT_MS = 3000,
 };
 
 struct cluster {
@@ -933,6 +934,9 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->keeps = true;
     c->checker = thread_start("cluster-check", run_checker, c);
     open_collect(c);
+    if (c->joined) { /* the first requests may be about what the others have */
+        members_await_first(c->members, MEMBERS_AWAIT_MS);
+    }
     *out = c;
     return 0;
 }

@@ -44,7 +44,8 @@ struct members {
     uint64_t pauses_until_ms; /* of the latest pause that was announced */
     struct foreign foreign;
     struct lock lock; /* LOCK_MEMBERS; guards what follows */
-    struct cond wake;
+    struct cond wake, first;
+    bool tried;            /* to read the others; `first` is signalled */
     bool closing, changed; /* changed: the state, and it is to be announced */
     bool rests;
     enum member_state state;
@@ -454,6 +455,14 @@ static bool wait_for_beat(struct members *m)
     return closing;
 }
 
+static void note_read(struct members *m)
+{
+    lock_take(&m->lock);
+    m->reads++;
+    cond_signal(&m->first);
+    lock_drop(&m->lock);
+}
+
 static void *run_members(void *arg)
 {
     struct members *m = arg;
@@ -471,6 +480,7 @@ static void *run_members(void *arg)
         if (rc != 0 && rc != E_CANCELLED) {
             log_debug("cluster.members", "why=\"%s\"", e.text);
         }
+        note_read(m);
         closing = wait_for_beat(m);
     }
     return NULL;
@@ -486,6 +496,7 @@ struct members *members_open(const struct members_settings *set)
     m->set.gone_s = set->gone_s != 0 ? set->gone_s : MEMBER_GONE_S;
     lock_init(&m->lock, LOCK_MEMBERS);
     cond_init(&m->wake);
+    cond_init(&m->first);
     return m;
 }
 
@@ -502,6 +513,17 @@ void members_start(struct members *m)
     }
     m->thread = thread_start("members", run_members, m);
     m->started = true;
+}
+
+void members_await_first(struct members *m, uint64_t ms)
+{
+    uint64_t due_ms = clock_now_ms() + ms, now_ms;
+
+    lock_take(&m->lock);
+    while (m->reads == 0 && (now_ms = clock_now_ms()) < due_ms) {
+        cond_wait_ms(&m->first, &m->lock, due_ms - now_ms);
+    }
+    lock_drop(&m->lock);
 }
 
 void members_set_state(struct members *m, enum member_state state)
@@ -562,6 +584,7 @@ void members_close(struct members **mp)
     *mp = NULL;
     if (m != NULL) {
         cond_fini(&m->wake);
+        cond_fini(&m->first);
         lock_fini(&m->lock);
         free(m);
     }
@@ -651,10 +674,11 @@ bool members_is_alive(struct members *m, const char *node)
 
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out)
 {
-    enum member_presence found = MEMBER_UNKNOWN;
+    enum member_presence found;
     uint64_t now_ms = clock_now_ms();
 
     lock_take(&m->lock);
+    found = m->started && !m->rests && m->listed_unix_s == 0 ? MEMBER_AWAY : MEMBER_UNKNOWN;
     for (size_t i = 0; i < m->recent_count; i++) {
         if (has_digits(&m->recent[i].member, digits) &&
             m->recent[i].seen_ms + MEMBER_AWAY_MS > now_ms) {

@@ -92,6 +92,9 @@ struct members_settings {
 struct members *members_open(const struct members_settings *set);
 /* Begins to announce this node, and to read of the others. A second call is fine. */
 void members_start(struct members *m);
+/* Waits until the others have been read, or could not be read, for the first time: at most so long.
+ */
+void members_await_first(struct members *m, uint64_t ms);
 /* There are no others from now on, and this node is not announced, until members_start(). */
 void members_rest(struct members *m);
 /* Announces another state, at once. */
@@ -118,7 +121,8 @@ const char *member_state_name(enum member_state state);
 enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };
 /* The number of other nodes with an address that were alive within MEMBER_AWAY_MS. */
 size_t members_recent(struct members *m);
-/* The other node whose id begins with these digits, of those that were alive a moment ago. */
+/* The other node whose id begins with these digits, of those that were alive a moment ago. Before
+ * the others have been read, MEMBER_AWAY, and *out is not set. */
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out);
 /* What origins have asked of the other nodes that are alive. */
 size_t members_pauses(struct members *m, struct member_pause *out, size_t room);

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from harness.bucket import Bucket
+from harness.bucket import Bucket, Fault
 from harness.image import Image, errors, manifest
 from harness.mirrord import SLOW, until
 from harness.round_robin import Cluster
@@ -79,6 +79,20 @@ def test_a_mirror_that_was_restarted_still_has_its_uploads(world):
     assert others[0].put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
     for name in "ab":
         everywhere(world, f"/models/me/gpt/{name}", BIG)
+
+
+@pytest.mark.parametrize("delay, statuses", [(0.5, {200, 201}), (600, {503})])
+def test_a_mirror_that_has_just_started_calls_no_upload_lost(world, delay, statuses):
+    """It reads which others there are before it serves. If it cannot, it does not know."""
+    upload, where = open_session(world)
+    owner, others = split(world, upload)
+    world.bucket.faults = [Fault("slow", "node/", ("GET",), delay=delay)]
+    others[0].kill()
+    others[0].start()
+    assert send(others[0], where, token=world.ci).status in statuses
+    world.bucket.faults = []
+    until(lambda: send(others[0], where, token=world.ci).status in (200, 201))
+    assert owner.put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
 
 
 def test_a_commit_waits_for_a_mirror_that_may_come_back(world):

@@ -45,7 +45,7 @@ struct members {
     struct foreign foreign;
     struct lock lock; /* LOCK_MEMBERS; guards what follows */
     struct cond wake, first;
-    bool tried;            /* to read the others; `first` is signalled */
+    uint64_t reads;        /* of the others, failed ones too; at the first, `first` is signalled */
     bool closing, changed; /* changed: the state, and it is to be announced */
     bool rests;
     enum member_state state;

@@ -1121,6 +1121,11 @@ bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a, 
     return true;
 }
 
+int cluster_chunks(struct cluster *c, const struct digest *d, struct buf *out, struct err *e)
+{
+    return c->joined ? tree_content_chunks(c->trees, d, out, e) : E_NOTFOUND;
+}
+
 struct relay *cluster_relay(struct cluster *c)
 {
     return c != NULL && c->joined ? c->relay : NULL;

@@ -114,6 +114,11 @@ void cluster_close(struct cluster **cp);
 MUST_USE bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a,
                              struct lookup *out);
 
+/* The list of chunks of such a blob. E_NOTFOUND: it is not known before the bytes are here.
+ * Blocks. */
+MUST_USE int cluster_chunks(struct cluster *c, const struct digest *d, struct buf *out,
+                            struct err *e);
+
 /* Where uploads lie. NULL: this mirror stands alone, or the mirrors do not talk to each other. It
  * lives until cluster_close(). */
 struct relay *cluster_relay(struct cluster *c);

@@ -9,6 +9,7 @@
 #include "common/base/list.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/chunk_lists.h"
 #include "server/cluster/content_fetch.h"
 #include "server/cluster/content_index.h"
 #include "server/cluster/content_upload.h"
@@ -34,6 +35,7 @@ enum {
 
 struct tree_content {
     struct tree_content_settings set;
+    struct chunk_lists *lists;
     atomic_bool stop, read_back;
     struct lock lock; /* LOCK_CONTENT; guards what follows */
     struct cond upload_ended, fetch_ended;
@@ -63,7 +65,8 @@ struct publish {
 
 struct source_item {
     struct blob *blob;
-    struct buf bytes; /* of a node */
+    struct buf bytes; /* of a node's row, or a list of chunks */
+    size_t skip;      /* of these */
 };
 
 /* A node's row, in the batch or in the store. */
@@ -95,10 +98,14 @@ static int source_open(void *arg, enum content_kind kind, const struct digest *d
     struct source_item *it = NEW(struct source_item);
     int rc;
 
-    it->bytes = BUF_INIT(NODE_BYTES_MAX + NODE_TIME);
+    it->bytes = BUF_INIT(CONTENT_WHOLE_BYTES);
     if (kind == CONTENT_NODE) {
+        it->skip = NODE_TIME;
         rc = node_row(x, d, &it->bytes, e);
         *length_bytes = it->bytes.n - NODE_TIME;
+    } else if (kind == CONTENT_CHUNKS) {
+        rc = chunk_list_of_file(x->t->set.store, x->rows, d, &it->bytes, e);
+        *length_bytes = it->bytes.n;
     } else {
         rc = blob_open_early(x->t->set.store, x->rows, d, &it->blob, e);
         *length_bytes = rc == 0 ? blob_size_bytes(it->blob) : 0;
@@ -119,8 +126,8 @@ static int source_read(void *item, uint64_t offset, void *p, size_t n, struct er
     if (it->blob != NULL) {
         return blob_read(it->blob, offset, p, n, e);
     }
-    CHECK(NODE_TIME + offset + n <= it->bytes.n);
-    memcpy(p, it->bytes.p + NODE_TIME + offset, n);
+    CHECK(it->skip + offset + n <= it->bytes.n);
+    memcpy(p, it->bytes.p + it->skip + offset, n);
     return 0;
 }
 
@@ -147,6 +154,17 @@ static void note_node(struct publish *x, const struct digest *id)
 
 static int save_if_due(struct publish *x, struct err *e);
 
+/* A file is whole without its list. */
+static int add_chunk_list(struct publish *x, const struct entry *en, struct err *e)
+{
+    struct buf list = BUF_INIT(CONTENT_WHOLE_BYTES - DIGEST_BYTES);
+    bool known = en->size_bytes > CHUNK_BYTES &&
+                 chunk_list_of_file(x->t->set.store, x->rows, &en->digest, &list, NULL) == 0;
+
+    buf_free(&list);
+    return known ? content_upload_add(x->upload, CONTENT_CHUNKS, &en->digest, e) : 0;
+}
+
 static int add_files(struct publish *x, const struct tree_node *n, struct err *e)
 {
     int rc = 0;
@@ -154,6 +172,7 @@ static int add_files(struct publish *x, const struct tree_node *n, struct err *e
     for (size_t i = 0; rc == 0 && i < n->count; i++) {
         if (n->entry[i].type == ENTRY_FILE) {
             rc = content_upload_add(x->upload, CONTENT_BLOB, &n->entry[i].digest, e);
+            rc = rc != 0 ? rc : add_chunk_list(x, &n->entry[i], e);
             rc = rc != 0 ? rc : save_if_due(x, e);
         }
     }
@@ -971,6 +990,12 @@ int tree_content_fetch(struct tree_content *t, const struct digest *d, struct er
     return rc;
 }
 
+int tree_content_chunks(struct tree_content *t, const struct digest *d, struct buf *out,
+                        struct err *e)
+{
+    return chunk_lists_get(t->lists, d, out, e);
+}
+
 void tree_content_stats(struct tree_content *t, struct tree_content_stats *out)
 {
     lock_take(&t->lock);
@@ -1101,6 +1126,8 @@ struct tree_content *tree_content_open(const struct tree_content_settings *set)
 
     t->set = *set;
     t->set.retry_ms = set->retry_ms != 0 ? set->retry_ms : RETRY_MS;
+    t->lists = chunk_lists_open(
+        &(struct chunk_lists_settings){t->set.store, t->set.bucket, t->set.retry_ms, &t->stop});
     lock_init(&t->lock, LOCK_CONTENT);
     cond_init(&t->upload_ended);
     cond_init(&t->fetch_ended);
@@ -1141,6 +1168,7 @@ void tree_content_close(struct tree_content **tp)
         return;
     }
     CHECK(t->uploads == 0 && list_empty(&t->fetches));
+    chunk_lists_close(&t->lists);
     cond_fini(&t->upload_ended);
     cond_fini(&t->fetch_ended);
     lock_fini(&t->lock);

@@ -3,7 +3,8 @@
  *
  *   a batch that adds a version of a tree
  *     -> walk of the tree: nodes without a place, and what they name, as the batch will have it
- *     -> their bytes, into packs and objects (content_upload.h), then the indexes
+ *     -> their bytes and lists of chunks, into packs and objects (content_upload.h), then the
+ *        indexes
  *     -> into the batch: a row of TABLE_INDEX for each index, which the other nodes get by the log,
  *        and the places of the items, for this node
  *   a row of TABLE_INDEX, from another node
@@ -80,6 +81,9 @@ void tree_content_applied(struct tree_content *t);
 MUST_USE int tree_content_sweep_places(struct tree_content *t, struct err *e);
 /* Afterwards the store has the blob. E_NOTFOUND: it has no place. */
 MUST_USE int tree_content_fetch(struct tree_content *t, const struct digest *d, struct err *e);
+/* The list of chunks of a blob that the store does not have (chunk_lists.h). */
+MUST_USE int tree_content_chunks(struct tree_content *t, const struct digest *d, struct buf *out,
+                                 struct err *e);
 /* Whether a blob that the store does not have is an object of its own. */
 MUST_USE bool tree_content_is_object(struct tree_content *t, const struct digest *d,
                                      struct content_object *out);

@@ -23,6 +23,7 @@
 #include "server/request/right.h"
 #include "server/request/roots.h"
 #include "server/request/sibling.h"
+#include "server/request/tree.h"
 #include "server/request/blob_batch.h"
 #include "server/store/pieces.h"
 
@@ -38,13 +39,23 @@ enum { LISTS_WAITING = 4 }; /* of one client: lists of pieces to be made, one af
 struct digest_step {
     struct step step;
     enum digest_kind kind;
-    bool make; /* a list of pieces, on the pool for that */
+    bool make;      /* a list of pieces, on the pool for that */
+    bool brings;    /* a list of chunks, from the cluster's bucket, on the pool for that */
+    bool elsewhere; /* the bytes lie in the cluster's bucket alone */
     struct digest digest;
     const struct repo_set *set;
     const struct principal *who;
     struct buf list;
     struct blob *blob;
 };
+
+static bool is_elsewhere(struct store *s, const struct digest *d)
+{
+    bool here = true, there = false;
+
+    return blob_is_here(s, d, &here, NULL) == 0 && !here && blob_exists(s, d, &there, NULL) == 0 &&
+           there;
+}
 
 static void digest_work(struct step *s)
 {
@@ -56,12 +67,16 @@ static void digest_work(struct step *s)
     if (s->rc != 0) {
         return;
     }
+    ds->elsewhere =
+        deps->cluster != NULL && ds->kind != DIGEST_PIECES && is_elsewhere(st, &ds->digest);
     switch (ds->kind) {
     case DIGEST_BLOB:
-        s->rc = blob_open(st, &ds->digest, &ds->blob, &s->why);
+        s->rc = ds->elsewhere ? 0 : blob_open(st, &ds->digest, &ds->blob, &s->why);
         return;
     case DIGEST_CHUNKS:
-        s->rc = blob_chunks(st, &ds->digest, &ds->list, &s->why);
+        s->rc = !ds->elsewhere ? blob_chunks(st, &ds->digest, &ds->list, &s->why)
+                : ds->brings   ? cluster_chunks(deps->cluster, &ds->digest, &ds->list, &s->why)
+                               : E_AGAIN;
         return;
     case DIGEST_PIECES: /* whoever was before us in the queue may have made it */
         s->rc = pieces_get(st, &ds->digest, &ds->list, &s->why);
@@ -75,17 +90,41 @@ static void digest_work(struct step *s)
     }
 }
 
-static void digest_start(struct request *c, const struct digest_step *from, bool make);
+static void digest_start(struct request *c, struct pool *p, const struct digest_step *from);
 
 /* Made where nothing else waits: it reads the whole file. */
 static void make_list(struct request *c, const struct digest_step *ds)
 {
+    const struct digest_step next = {.kind = ds->kind, .digest = ds->digest, .make = true};
+
     if (pool_waiting_of(c->serve_loop->deps->pieces, c->who.client) >= LISTS_WAITING) {
         refuse(c->x, 503,
                "too many chunk lists are being made for this client; download the "
                "file as a whole, or try again\n");
     } else {
-        digest_start(c, ds, true);
+        digest_start(c, c->serve_loop->deps->pieces, &next);
+    }
+}
+
+static void bring_list(struct request *c, const struct digest_step *ds)
+{
+    const struct digest_step next = {.kind = ds->kind, .digest = ds->digest, .brings = true};
+
+    digest_start(c, c->serve_loop->deps->content, &next);
+}
+
+static void refuse_digest(struct request *c, const struct digest_step *ds)
+{
+    int rc = ds->step.rc;
+
+    if (ds->brings && ds->elsewhere) {
+        refuse(c->x, rc == E_NOTFOUND ? 404 : 503,
+               "the chunk list of this file is not known now: %s; download the file without it\n",
+               ds->step.why.code != 0 ? ds->step.why.text : err_plain(rc));
+    } else {
+        refuse(c->x, status_of_error(rc, STATUS_REQUEST),
+               "%s: this server has no file with that digest, or you may not read it\n",
+               err_plain(rc));
     }
 }
 
@@ -99,14 +138,22 @@ static void digest_done(struct step *s)
         make_list(c, ds);
         return;
     }
+    if (s->rc == E_AGAIN && ds->kind == DIGEST_CHUNKS && !ds->brings) {
+        bring_list(c, ds);
+        return;
+    }
     if (s->rc != 0) {
-        refuse(c->x, status_of_error(s->rc, STATUS_REQUEST),
-               "%s: this server has no file with that digest, or you may not read it\n",
-               err_plain(s->rc));
+        refuse_digest(c, ds);
         return;
     }
     c->plan = (struct plan){.kind = PLAN_BLOB,
+                            .reuse = REUSE_NONE, /* the right to it is that of each caller */
                             .cache_control = SLICE("private, max-age=31536000, immutable")};
+    if (ds->kind == DIGEST_BLOB && ds->elsewhere) {
+        c->plan.entry.digest = ds->digest;
+        tree_send_file(c);
+        return;
+    }
     if (ds->kind != DIGEST_BLOB) {
         c->plan.content_type = ds->kind == DIGEST_CHUNKS ? SLICE("application/vnd.mirrord.chunks")
                                                          : SLICE("application/vnd.mirrord.pieces");
@@ -133,21 +180,18 @@ static void digest_free(struct step *s)
     buf_free(&ds->list);
 }
 
-static void digest_start(struct request *c, const struct digest_step *from, bool make)
+static void digest_start(struct request *c, struct pool *p, const struct digest_step *from)
 {
     struct digest_step *ds = NEW(struct digest_step);
-    const struct serve_deps *deps = c->serve_loop->deps;
 
-    ds->kind = from->kind;
-    ds->digest = from->digest;
-    ds->make = make;
+    *ds = *from;
     ds->set = c->set;
     ds->who = &c->who;
     ds->list = BUF_INIT(ds->kind == DIGEST_PIECES ? (size_t)PIECES_BYTES_MAX : (size_t)1 << 30);
     ds->step.work = digest_work;
     ds->step.done = digest_done;
     ds->step.free = digest_free;
-    request_step(c, make ? deps->pieces : deps->readers, &ds->step);
+    request_step(c, p, &ds->step);
 }
 
 static void answer_digest(struct serve_loop *d, struct exchange *x, struct request_log *v,
@@ -162,7 +206,7 @@ static void answer_digest(struct serve_loop *d, struct exchange *x, struct reque
     }
     c = request_new(d, x, v, d->set->repo[0], slice_first(exchange_req(x)->path, 0));
     if (c != NULL) {
-        digest_start(c, &ds, false);
+        digest_start(c, d->deps->readers, &ds);
     }
 }
 

@@ -135,7 +135,7 @@ static void on_answer(struct request *c, struct answer *a)
 static void look_up(struct request *c)
 {
     c->plan.lookup.head_only = c->req.method == METHOD_HEAD;
-    request_hint(&c->req, &c->plan.lookup);
+    request_hint(&c->req, NULL, &c->plan.lookup);
     request_lookup(c, &c->plan.lookup, on_answer);
 }
 

@@ -386,7 +386,7 @@ static void on_request_answer(void *arg, struct answer *a)
     c->on_answer(c, a);
 }
 
-void request_hint(const struct http_req *req, struct lookup *w)
+void request_hint(const struct http_req *req, const struct framing *f, struct lookup *w)
 {
     bool suffix = false;
 
@@ -397,6 +397,11 @@ void request_hint(const struct http_req *req, struct lookup *w)
         w->hint_suffix = w->hint_first;
         w->hint_first = 0;
         w->hint_end = LENGTH_UNKNOWN;
+    }
+    if (f != NULL) { /* framed, the end lies elsewhere than the origin's */
+        w->hint_suffix = 0;
+        w->hint_first = f->plain(w->hint_first);
+        w->hint_end = w->hint_end != LENGTH_UNKNOWN ? f->plain(w->hint_end) : LENGTH_UNKNOWN;
     }
 }
 

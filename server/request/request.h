@@ -91,8 +91,9 @@ void request_document(struct request *c, struct answer *a,
  * request, or E_TOOBIG. It is not called when the client disconnects. */
 void request_body(struct request *c, size_t max,
                   void (*fn)(struct request *c, int rc, struct slice body));
-/* What the request's Range says of where to begin with an object that is not here. */
-void request_hint(const struct http_req *req, struct lookup *w);
+/* What the request's Range says of where to begin with an object that is not here. The Range is one
+ * of the framed bytes, if f is not NULL. */
+void request_hint(const struct http_req *req, const struct framing *f, struct lookup *w);
 /* Asks the cache; fn owns a count of the answer. It is not called when the client disconnects, nor
  * when the key is too long: that is answered here. */
 void request_lookup(struct request *c, const struct lookup *w,

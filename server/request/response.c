@@ -21,7 +21,7 @@ static void add_reply_field(struct cached_response *h, const char *name, struct 
     }
 }
 
-static void add_digest(struct cached_response *h, const struct digest *d)
+static void add_digest(struct cached_response *h, const struct digest *d, bool has_list)
 {
     char repr[64];
     char hex[DIGEST_HEX + 1];
@@ -30,8 +30,7 @@ static void add_digest(struct cached_response *h, const struct digest *d)
     add_reply_field(h, "repr-digest", slice_str(repr));
     /* The chunk list helps only where there is more than one chunk to fetch
      * (docs/protocols/peers.md). */
-    if (h->valid.total_bytes != LENGTH_UNKNOWN && h->valid.total_bytes > CHUNK_BYTES &&
-        (h->blob != NULL || (h->answer != NULL && h->answer->blob != NULL))) {
+    if (h->valid.total_bytes != LENGTH_UNKNOWN && h->valid.total_bytes > CHUNK_BYTES && has_list) {
         digest_format(d, hex);
         reply_addf(&h->reply, &h->arena, "link", "</-/chunks/%s>; rel=\"describedby\"", hex);
     }
@@ -162,7 +161,7 @@ static void add_answer(struct request *c, struct cached_response *h, const struc
         add_reply_field(h, "last-modified", slice_str(date));
     }
     if (a->digest_known && c->plan.framing == NULL) {
-        add_digest(h, &a->digest);
+        add_digest(h, &a->digest, a->blob != NULL);
     }
     if (!own) {
         add_reply_field(h, "content-disposition",
@@ -203,7 +202,7 @@ static void add_tree_file(struct request *c, struct cached_response *h, const st
         add_reply_field(h, "last-modified", slice_str(date));
     }
     if (c->plan.framing == NULL) {
-        add_digest(h, d);
+        add_digest(h, d, true); /* also while its bytes are in the cluster's bucket alone */
     }
 }
 
@@ -314,7 +313,7 @@ struct cached_response *response_known(struct request *c)
     reply_add(&h->reply, SLICE("etag"), h->valid.etag);
     add_reply_field(h, "content-type", c->plan.content_type);
     if (c->plan.lookup.digest_known) {
-        add_digest(h, &c->plan.lookup.digest);
+        add_digest(h, &c->plan.lookup.digest, false);
     }
     return h;
 }

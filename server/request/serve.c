@@ -381,7 +381,6 @@ static void say_state(struct request *c)
 
 static void execute_lookup(struct request *c)
 {
-    const struct framing *f = c->plan.framing;
     struct lookup *w = &c->plan.lookup;
     bool whole = c->plan.delivery != DELIVERY_STREAM;
 
@@ -400,12 +399,7 @@ static void execute_lookup(struct request *c)
         w->hint_first = w->hint_suffix = 0;
         w->hint_end = LENGTH_UNKNOWN;
     } else {
-        request_hint(&c->req, w);
-    }
-    if (f != NULL) { /* framed, the end lies elsewhere than the origin's */
-        w->hint_suffix = 0;
-        w->hint_first = f->plain(w->hint_first);
-        w->hint_end = w->hint_end != LENGTH_UNKNOWN ? f->plain(w->hint_end) : LENGTH_UNKNOWN;
+        request_hint(&c->req, c->plan.framing, w);
     }
     request_lookup(c, w, on_lookup_answer);
 }

@@ -89,9 +89,7 @@ static void ask_elsewhere(struct request *c, struct blob_step *b)
     w->key = arena_copy(&c->arena, w->key);
     w->url = arena_copy(&c->arena, w->url);
     w->head_only = c->req.method == METHOD_HEAD;
-    if (c->plan.framing == NULL) {
-        request_hint(&c->req, w);
-    }
+    request_hint(&c->req, c->plan.framing, w);
     request_lookup(c, w, on_file_from_elsewhere);
 }
 

@@ -12,6 +12,7 @@ A fault is Fault(kind, keys=regex, methods=..., p=probability); b.faults is the 
   late, 500-late         the connection is closed now, or 500 is sent; the write lands 10 to 200 ms later
   slow, slow-after       the request is done after `delay` seconds; or it is done, and the response comes then
   truncate, flip         of a GET's body: half of it is sent, or one bit of it is wrong
+  hold, hold-flip        of a GET's body: half of it is sent, and the rest once b.go is set; its last byte is wrong
   damage                 of a PUT's body: one bit of it is wrong when it is stored
   ignore                 If-None-Match is ignored
   read-only, full        writes get 403 or 507
@@ -38,6 +39,7 @@ from harness.mirrord import free_port
 from harness.s3 import ACCESS, AUTHORIZATION, REGION, SECRET, canonical_query, quoted, signature
 
 NAME = "mirror"
+STEP, HELD = 1 << 18, "held"
 WORDS = {200: "OK", 204: "No Content", 206: "Partial Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 409: "Conflict",
          412: "Precondition Failed", 416: "Requested Range Not Satisfiable", 429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented",
          503: "Service Unavailable", 507: "Insufficient Storage"}
@@ -91,13 +93,14 @@ class Request:
 class Bucket:
     """objects: key -> (bytes, when it was written), below no prefix. counts: (method, first part of the key) -> requests. sent: first part of
     the key -> bytes of responses. deleted: key -> the
-    bytes that it had when it was deleted first. most_at_once: requests that were under way at the same time. dated: responses have a Date."""
+    bytes that it had when it was deleted first. most_at_once: requests that were under way at the same time. dated: responses have a Date. rate: of the body of each response to a GET,
+    bytes per second; 0: no limit. go: what is held goes on."""
 
     def __init__(self, port=None, seed=1, host="127.0.0.1"):
         self.host, self.port, self.objects, self.counts, self.sent, self.faults = host, port or free_port(), {}, {}, {}, []
         self.uploads = {}  # id -> (key, {number: bytes})
         self.versioned, self.atomic, self.checks_bodies, self.clock_ahead, self.down = False, True, True, 0, False
-        self.dated = True
+        self.dated, self.rate, self.go = True, 0, threading.Event()
         self.deleted, self.at_once, self.most_at_once = {}, 0, 0
         self.dice, self.writers, self.loop = random.Random(seed), set(), asyncio.new_event_loop()
         self.ready = threading.Event()
@@ -196,7 +199,21 @@ class Bucket:
         status, out, more, sent = answer
         date = [f"Date: {email.utils.formatdate(time.time() + self.clock_ahead, usegmt=True)}"] if self.dated else []
         lines = [f"HTTP/1.1 {status} {WORDS[status]}", *date, f"Content-Length: {len(out)}", *(f"{n}: {v}" for n, v in more.items())]
-        writer.write("\r\n".join([*lines, "", ""]).encode() + out[:sent])
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        if method == "HEAD":
+            out = b""
+        if sent == HELD:
+            writer.write(out[:len(out) // 2])
+            await writer.drain()
+            while not self.go.is_set():
+                await asyncio.sleep(0.01)
+            out, sent = out[len(out) // 2:], None
+        while self.rate and method == "GET" and out and sent is None:
+            writer.write(out[:STEP])
+            await writer.drain()
+            out = out[STEP:]
+            await asyncio.sleep(STEP / self.rate)
+        writer.write(out[:sent])
         await writer.drain()
         return sent is None
 
@@ -260,6 +277,10 @@ class Bucket:
             raise Refused(*CODES[kind[:3]])
         if kind == "truncate":
             return *answer[:3], len(answer[1]) // 2
+        if kind == "hold":
+            return *answer[:3], HELD
+        if kind == "hold-flip":
+            return answer[0], answer[1][:-1] + bytes([answer[1][-1] ^ 1]), answer[2], HELD
         if kind == "flip" and answer[1]:
             return answer[0], self.flipped(answer[1]), answer[2], None
         return answer
@@ -327,18 +348,19 @@ class Bucket:
     def object(self, r, body):
         status, part, fields, extra = self.part_of(r, body)
         first = r.key.removeprefix("prod/").partition("/")[0]
-        self.sent[first] = self.sent.get(first, 0) + len(part)
+        self.sent[first] = self.sent.get(first, 0) + (len(part) if r.method == "GET" else 0)
         return status, part, fields, extra
 
     @staticmethod
     def part_of(r, body):
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", r.fields.get("range", ""))
+        found = re.fullmatch(r"bytes=(\d+)-(\d*)", r.fields.get("range", ""))
+        known = {"Accept-Ranges": "bytes"}
         if not found:
-            return 200, body, {}, None
-        first, last = int(found[1]), min(int(found[2]), len(body) - 1)
+            return 200, body, known, None
+        first, last = int(found[1]), min(int(found[2] or len(body)), len(body) - 1)
         if first >= len(body):
             raise Refused(416, "InvalidRange")
-        return 206, body[first:last + 1], {"Content-Range": f"bytes {first}-{last}/{len(body)}"}, None
+        return 206, body[first:last + 1], {"Content-Range": f"bytes {first}-{last}/{len(body)}", **known}, None
 
     def listing(self, query, stale):
         if "versioning" in query:

@@ -137,6 +137,10 @@ static bool may_overwrite(struct members *m, struct slice bytes)
     if (!member_document_read(bytes, &d) || d.boot[0] == '\0' || strcmp(d.boot, mine) == 0) {
         return true;
     }
+    if (m->beat == 0 && d.member.address[0] != '\0' &&
+        strcmp(d.member.address, m->set.self.address) == 0) {
+        return true; /* only one process has that address, and it is this one */
+    }
     memcpy(now.boot, d.boot, sizeof now.boot);
     memcpy(now.address, d.member.address, sizeof now.address);
     now.beat = d.beat;
@@ -352,6 +356,7 @@ static bool fetch_member(struct roll *r, struct member *x)
 /* Under the lock. */
 static void remember(struct members *m, const struct member *x, uint64_t now_ms)
 {
+    uint64_t silent_ms = x->silent_s * 1000;
     size_t i = 0;
 
     while (i < m->recent_count && strcmp(m->recent[i].member.node, x->node) != 0) {
@@ -360,7 +365,9 @@ static void remember(struct members *m, const struct member *x, uint64_t now_ms)
     if (i == ARRAY_LEN(m->recent)) {
         return;
     }
-    if (i == m->recent_count || m->recent[i].member.written_unix_s != x->written_unix_s) {
+    if (i == m->recent_count) {
+        m->recent[i].seen_ms = now_ms - min_u64(now_ms, silent_ms);
+    } else if (m->recent[i].member.written_unix_s != x->written_unix_s) {
         m->recent[i].seen_ms = now_ms;
     }
     m->recent[i].member = *x;
@@ -380,7 +387,7 @@ static void note_recent(struct members *m, const struct member *x, size_t n)
     }
     m->recent_count = kept;
     for (size_t i = 0; i < n; i++) {
-        if (x[i].alive) {
+        if (x[i].silent_s * 1000 < MEMBER_AWAY_MS) {
             remember(m, &x[i], now_ms);
         }
     }

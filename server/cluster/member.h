@@ -17,9 +17,10 @@
  * pauses: origins that have asked the node for a pause (429 or 503 with Retry-After), and until
  * when, by the clock of the bucket.
  *
- * A node that finds another boot's words under its own id leaves them alone until they have not
- * changed for two beats: they are of its own past. If they change twice, another mirror writes
- * them, and one of the two has a copy of the other's state_dir: members_is_cloned().
+ * A node that finds another boot's words under its own id overwrites them at its start if they name
+ * its own address: they are of its own past. Otherwise it leaves them alone until they have not
+ * changed for two beats. If they change twice, another mirror writes them, and one of the two has a
+ * copy of the other's state_dir: members_is_cloned().
  *
  * owns     a thread; borrows the bucket
  * threads  any but for open, start and close
@@ -39,7 +40,7 @@ enum {
     MEMBER_ADDRESS_ROOM = 128,
     MEMBER_WEIGHT_MAX = 1000,
     MEMBERS_MAX = 64,
-    /* after it was last seen alive, a node may come back: it was restarted, or stopped for a
+    /* after its last announcement, a node may come back: it was restarted, or stopped for a
      * moment */
     MEMBER_AWAY_MS = 30000,
 };
@@ -119,10 +120,10 @@ uint64_t members_format(struct members *m);
 
 const char *member_state_name(enum member_state state);
 enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };
-/* The number of other nodes with an address that were alive within MEMBER_AWAY_MS. */
+/* The number of other nodes with an address that were heard of within MEMBER_AWAY_MS. */
 size_t members_recent(struct members *m);
-/* The other node whose id begins with these digits, of those that were alive a moment ago. Before
- * the others have been read, MEMBER_AWAY, and *out is not set. */
+/* The other node whose id begins with these digits, of those that were heard of a moment ago.
+ * Before the others have been read, MEMBER_AWAY, and *out is not set. */
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out);
 /* What origins have asked of the other nodes that are alive. */
 size_t members_pauses(struct members *m, struct member_pause *out, size_t room);

@@ -72,12 +72,12 @@ def test_a_mirror_that_was_restarted_still_has_its_uploads(world):
     assert send(others[1], where, "b", token=world.ci).status == 503
     with concurrent.futures.ThreadPoolExecutor(2) as pool:  # a restart is waited for
         sent = [m.metric("mirrord_cluster_relayed_requests_total", direction="sent") for m in others]
-        got = [pool.submit(send, m, where, "b", token=world.ci) for m in others]
+        got = [pool.submit(send, m, where, name, token=world.ci) for m, name in zip(others, "bc")]
         until(lambda: all(m.metric("mirrord_cluster_relayed_requests_total", direction="sent") > n for m, n in zip(others, sent)))
         owner.start()
         assert {g.result().status for g in got} <= {200, 201}
     assert others[0].put(f"{where}/commit", b"", token=world.ci, method="POST").status in (200, 201)
-    for name in "ab":
+    for name in "abc":
         everywhere(world, f"/models/me/gpt/{name}", BIG)
 
 

@@ -180,6 +180,20 @@ bool blob_is_elsewhere(struct store *s, const struct digest *d, uint64_t *size_b
     return src != NULL && src->has(src->arg, d, size_bytes != NULL ? size_bytes : &size);
 }
 
+int blob_length(struct store *s, const struct digest *d, uint64_t *size_bytes, struct err *e)
+{
+    struct blob *b = NULL;
+    int rc = open_here(s, d, &b, e);
+
+    if (rc == 0) {
+        *size_bytes = b->size_bytes;
+    } else if (blob_is_elsewhere(s, d, size_bytes)) {
+        rc = 0;
+    }
+    blob_release(&b);
+    return rc;
+}
+
 void store_set_blob_source(struct store *s, struct blob_source *src)
 {
     s->blob_source = src;

@@ -45,6 +45,9 @@ MUST_USE int blob_read_whole(struct store *s, const struct digest *d, struct buf
                              struct err *e);
 /* hashes all bytes */
 MUST_USE int blob_git_oid(struct blob *b, struct git_oid *out, struct err *e);
+/* The size of what blob_open() would open. What is elsewhere (store.h) is not brought here. */
+MUST_USE int blob_length(struct store *s, const struct digest *d, uint64_t *size_bytes,
+                         struct err *e);
 /* Here, or elsewhere (store.h). */
 MUST_USE int blob_exists(struct store *s, const struct digest *d, bool *yes, struct err *e);
 MUST_USE int blob_is_here(struct store *s, const struct digest *d, bool *yes, struct err *e);

@@ -331,8 +331,8 @@ static int adopt_held_blob(struct uploads *u, const struct put *p, const struct 
                            const struct session *s, bool *yes, struct upload_reply *out,
                            struct err *e)
 {
-    struct blob *blob = NULL;
     struct batch *b;
+    uint64_t size_bytes = 0;
     bool has = false;
     int rc = upload_grant_tree_has(u->store, p, d, &has, NULL, e);
 
@@ -340,15 +340,14 @@ static int adopt_held_blob(struct uploads *u, const struct put *p, const struct 
     if (rc == 0 && !has && p->to.p != NULL) {
         rc = upload_grant_tree_holds(u->store, p->repo, p->to, d, &has, e);
     }
-    rc = rc == 0 && has ? blob_open(u->store, d, &blob, e) : rc;
+    rc = rc == 0 && has ? blob_length(u->store, d, &size_bytes, e) : rc;
     if (rc != 0 || !has) {
         return rc == E_NOTFOUND ? 0 : rc;
     }
     b = batch_new();
     session_put(s, b);
-    upload_grant_staged_object(s, d, blob_size_bytes(blob), b);
+    upload_grant_staged_object(s, d, size_bytes, b);
     rc = store_commit(u->store, &b, COMMIT_SYNC, e);
-    blob_release(&blob);
     if (rc == 0) {
         out->status = 201;
         *yes = true;

@@ -178,7 +178,7 @@ int changes_file(struct changes *c, struct slice path, struct slice bytes, struc
 int changes_object(struct changes *c, struct slice path, const struct digest *d,
                    uint64_t size_bytes, struct upload_reply *out, struct err *e)
 {
-    struct blob *blob = NULL;
+    uint64_t there_bytes = 0;
     bool has = false;
     int rc;
 
@@ -192,7 +192,7 @@ int changes_object(struct changes *c, struct slice path, const struct digest *d,
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
     if (rc == 0 && has) {
-        rc = blob_open(c->u->store, d, &blob, e);
+        rc = blob_length(c->u->store, d, &there_bytes, e);
         has = rc == 0;
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
@@ -201,15 +201,14 @@ int changes_object(struct changes *c, struct slice path, const struct digest *d,
             out, 409,
             "the bytes of this file are missing; upload them before the commit: " SLICE_FMT,
             SLICE_ARG(path));
-    } else if (rc == 0 && size_bytes != UINT64_MAX && blob_size_bytes(blob) != size_bytes) {
+    } else if (rc == 0 && size_bytes != UINT64_MAX && there_bytes != size_bytes) {
         upload_refuse(
             out, 400,
             "the size in the commit differs from the size of the uploaded bytes: " SLICE_FMT,
             SLICE_ARG(path));
     } else if (rc == 0) {
-        add_changed_file(c, path, d, blob_size_bytes(blob));
+        add_changed_file(c, path, d, there_bytes);
     }
-    blob_release(&blob);
     return rc;
 }
 

@@ -394,7 +394,7 @@ static int knows(struct store *store, const struct put *p, const struct session 
                  struct err *e)
 {
     struct session_file f;
-    struct blob *blob = NULL;
+    uint64_t size_bytes = 0;
     int rc;
 
     if (p->kind == PUT_PIECE_KNOWN) {
@@ -403,10 +403,9 @@ static int knows(struct store *store, const struct put *p, const struct session 
     }
     rc = upload_grant_tree_has(store, p, &p->digest, yes, NULL, e);
     if (rc == 0 && *yes) {
-        rc = blob_open(store, &p->digest, &blob, e);
-        *yes = rc == 0 && blob_size_bytes(blob) == p->total;
+        rc = blob_length(store, &p->digest, &size_bytes, e);
+        *yes = rc == 0 && size_bytes == p->total;
     }
-    blob_release(&blob);
     return rc;
 }
 

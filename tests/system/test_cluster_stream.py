@@ -2,16 +2,18 @@
 import contextlib
 import hashlib
 import http.client
+import json
 import random
 import re
 
 import pytest
 
 from harness.bucket import Fault
-from harness.image import Image
+from harness.image import Image, manifest
 from harness.mirrord import SLOW, know_each_other, until
-from system.test_hf_xet import CHUNK, frames
 from system.test_cluster import bucket, has, node, seen  # noqa: F401  (fixtures)
+from system.test_hf_xet import CHUNK, frames
+from system.test_hosted_hub import Hub
 
 MIB = 1 << 20
 SIZE = 24 * MIB
@@ -202,3 +204,28 @@ def test_a_list_of_chunks_that_is_damaged_is_not_known(node, bucket, stored):
     assert has(b, PATHS["blob"], DATA)
     b.settle()
     assert b.get(LIST).body == stored.get(LIST).body
+
+
+# --- requests that only need to know that there is such a file, and its size ---
+
+def test_words_about_a_file_do_not_bring_it(node, bucket, stored):
+    """What LFS says of it, an image that takes a layer of another one, a copy in a commit: they read all of the file from the bucket."""
+    b = knowing(node)
+    token = b.token("other", "publish:models/*")
+    said = b.put("/models/me/gpt.git/info/lfs/objects/batch", json.dumps({"operation": "download", "objects": [{"oid": HEX, "size": SIZE}]}).encode(),
+                 method="POST", headers={"Content-Type": "application/vnd.git-lfs+json"})
+    assert json.loads(said.body)["objects"][0]["size"] == SIZE and b"download" in said.body, said
+    mounted = b.put(f"/v2/models/me/other/blobs/uploads/?mount=sha256:{HEX}&from=models/me/app", b"", token=token, method="POST")
+    assert mounted.status == 201, mounted
+    hub = Hub.__new__(Hub)
+    hub.m, hub.wire, hub.repo, hub.token = b, "h1", "models", token
+    assert hub.commit(("lfsFile", {"path": "copy", "algo": "sha256", "oid": HEX, "size": SIZE})).status == 200
+    assert ("GET", "blob") not in bucket.counts
+    assert has(b, "/models/me/gpt/copy", DATA)
+    image = Image(b, "models/me/other", token)
+    image.push_blob(b"{}")
+    assert image.put_manifest("v1", manifest(b"{}", [DATA])).status == 201
+    for m in (b, stored):
+        seen(m, f"/v2/models/me/other/blobs/sha256:{HEX}", DATA)
+        m.ctl("cache", "gc")
+        m.ctl("verify", "--deep")

@@ -128,17 +128,12 @@ static int find_holder(struct store *s, const struct repo *r, const struct plan 
 static int find_object(struct store *s, const struct repo *r, const struct plan *p,
                        const struct digest *d, struct found *out, struct err *e)
 {
-    struct blob *blob = NULL;
     int rc = find_holder(s, r, p, d, out, e);
 
     if (rc == 0 && out->held) {
-        rc = blob_open(s, d, &blob, e);
+        rc = blob_length(s, d, &out->size_bytes, e);
         out->held = rc == 0;
     }
-    if (rc == 0 && out->held) {
-        out->size_bytes = blob_size_bytes(blob);
-    }
-    blob_release(&blob);
     return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
 }
 

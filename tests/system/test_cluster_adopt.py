@@ -249,6 +249,21 @@ def test_a_move_that_is_killed(alone, section, mirrord, bucket, keys, methods, m
         assert [t["name"] for t in node.ctl_json("token", "ls")] == ["ci"]
 
 
+def test_a_move_whose_log_cannot_be_read_at_the_end(alone, section, mirrord, bucket):
+    """The last step was begun, so the mirror is the cluster's now. It tries to follow the log until it succeeds; it refused all changes until a
+    restart."""
+    m = alone()
+    restart(m, m.alone + section)
+    bucket.faults = [Fault("read-only", "log/0/0{19}2", ("GET",))]
+    move = adopting(m)
+    until(lambda: sum(bucket.faults[0].seen.values()) > 3 or move.poll() is not None)
+    bucket.faults = []
+    out, why = move.communicate(timeout=120 * SLOW)
+    assert move.returncode == 0, out + why
+    assert state(m) == "up" and publish(m, "/models/me/live0/after", b"2").status == 201
+    same_files(mirrord(REPO + section), m.files)
+
+
 def test_a_move_goes_on_where_it_was(alone, section, mirrord, bucket):
     """What an index names is not uploaded again."""
     m = alone()

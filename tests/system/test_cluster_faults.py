@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import time
@@ -309,3 +310,29 @@ def test_a_client_whose_change_waits_at_the_end(node, bucket):
         bucket.faults = []
         assert got.status == 503 and got["retry-after"], got
         m.start()
+
+
+CHANGES = [("token", "revoke", "none"), ("cache", "pin", "models/a"), ("snapshot", "rollback", "models", "me/gpt", "v1")]
+
+
+@pytest.mark.parametrize("verbs", [
+    [("cluster", "status"), ("cluster", "gc"), ("cluster", "verify"), ("cluster", "nodes"), ("status",)],
+    [("cluster", "status"), ("cluster", "leave", "--local"), ("cluster", "adopt"), ("cluster", "drain", "--timeout", "1s"), ("cluster", "check")]],
+    ids=["it goes on", "it is moved"])
+def test_what_is_asked_while_it_stops(node, bucket, verbs):
+    """The cluster is stopped two seconds before the drain ends. A status or a collection that somebody asked for then met a collector that
+    was gone, and the mirror crashed; all else that can be asked for must find something that still answers, too."""
+    m = node(poll=None, conf='drain = "5s"')
+    token = m.token("ci", "publish:models/*")
+    assert m.put("/models/me/gpt/x", os.urandom(64 << 20), token=token).status == 201
+    def ask(verb):
+        while m.alive():
+            m.ctl(*verb, check=False)
+    with socket.create_connection(("127.0.0.1", m.port)) as reader, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        reader.sendall(b"GET /models/me/gpt/x HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert reader.recv(1000)
+        m.child.send_signal(signal.SIGTERM)
+        for asked in [pool.submit(ask, verb) for verb in verbs + CHANGES]:
+            asked.result()
+    m.complain(m.child.returncode)
+    m.child = None

@@ -128,6 +128,39 @@ def test_a_mirror_that_dies_in_a_run(node, o):
     assert outcomes(a)[0] == (3, "unchanged")
 
 
+@pytest.mark.parametrize("point, published", [
+    *((point, False) for point in ("sync.list", "sync.plan", "sync.seal:1", "sync.fetched", "sync.nodes", "sync.built", "sync.gate", "sync.publish")),
+    *((point, True) for point in ("sync.published", "sync.settled", "sync.done"))])
+def test_a_mirror_that_dies_at_each_step_of_a_run(node, o, bucket, point, published):
+    """All mirrors have the version before, or the one after, and whoever runs it next ends it."""
+    def shows(m, tree):
+        return all(has(m, path, data) for path, data in tree.items())
+    a, b = node(), node()
+    a.ctl("sync", "run", "x", "--wait")
+    old = o.tree()
+    o.put("new/large", os.urandom(2_000_000))
+    o.put("top", b"2", mtime=1700009999)
+    o.rm("a/two.bin")
+    new = o.tree()
+    until(lambda: shows(b, old))
+    a.stop()
+    a.env = {"MIRROR_CRASH_AT": point}
+    a.start()
+    a.env = {}
+    a.ctl("sync", "run", "x", "--wait", check=False)
+    assert a.child.wait(120) == -9, f"{point} was never reached:\n{a.log()[-2000:]}"
+    a.child = None
+    until(lambda: shows(b, new if published else old))
+    assert b.get("/x/new/large").status == (200 if published else 404)
+    until(lambda: b.ctl("sync", "run", "x", "--wait", check=False).returncode == 0)
+    assert outcomes(b)[0][1] == ("unchanged" if published else "published")
+    a.start()
+    for m in (a, b, node()):
+        assert shows(m, new) and m.get("/x/a/two.bin").status == 404
+        m.ctl("verify", "--deep")
+    assert a.ctl("cluster", "verify", "--deep").returncode == 0
+
+
 def test_a_mirror_that_dies_and_comes_back(node, o):
     """It need not wait: the claim is its own."""
     gate = Gate(o)

@@ -180,7 +180,7 @@ void cluster_nodes_json(struct cluster *c, struct buf *out)
 
 /* --- cluster.drain --- */
 
-enum { LOOK_MS = 200, DRAIN_MS = 60000 };
+enum { LOOK_MS = 200, NOTICE_MS = 5000, DRAIN_MS = 60000 };
 
 /* What would be cut off by a stop. */
 static size_t under_way(const struct talk *t)
@@ -191,19 +191,24 @@ static size_t under_way(const struct talk *t)
     return uploads_under_way(t->deps->hub->uploads) + c.commits_waiting;
 }
 
-static int wait_for_uploads(struct talk *t, uint64_t limit_ms, struct err *e)
+/* Balancers choose this mirror until they look again: notice_ms is for them. */
+static int wait_for_uploads(struct talk *t, uint64_t notice_ms, uint64_t limit_ms, struct err *e)
 {
     const struct timespec look = {.tv_nsec = LOOK_MS * 1000000L};
-    uint64_t end_ms = clock_now_ms() + limit_ms;
+    uint64_t now_ms = clock_now_ms(), noticed_ms = now_ms + notice_ms, end_ms = now_ms + limit_ms;
     size_t most = under_way(t), left = most;
 
-    while (left != 0 && clock_now_ms() < end_ms) {
+    while (t->deps->lifecycle->leaving &&
+           (clock_now_ms() < noticed_ms || (left != 0 && clock_now_ms() < end_ms))) {
         if (talk_progress(t, most - min_u64(most, left), most) != 0) {
             return err_set(e, E_CANCELLED, "the client left; the mirror goes on leaving");
         }
         nanosleep(&look, NULL);
         left = under_way(t);
         most = max_u64(most, left);
+    }
+    if (!t->deps->lifecycle->leaving) {
+        return err_set(e, E_CANCELLED, "the drain was taken back; the mirror stays");
     }
     return left == 0 ? 0
                      : err_set(e, E_TIMEOUT,
@@ -220,8 +225,9 @@ static int drain_node(struct talk *t, struct err *e)
     l->leaving = true;
     cluster_leave(t->deps->cluster);
     log_info("cluster.leaving", "uploads=%zu", under_way(t));
-    rc = wait_for_uploads(t, talk_number(t, "timeout_ms", DRAIN_MS), e);
-    if (rc == 0 && l->leaving) { /* nobody has taken it back */
+    rc = wait_for_uploads(t, talk_number(t, "notice_ms", NOTICE_MS),
+                          talk_number(t, "timeout_ms", DRAIN_MS), e);
+    if (rc == 0) {
         cluster_withdraw(t->deps->cluster);
         log_info("cluster.left", "node may be stopped");
     }

@@ -60,23 +60,34 @@ static void on_progress_of(void *arg, uint64_t done, uint64_t total)
     progress_draw(arg, done, total, clock_now_ms());
 }
 
+/* An option that has a time, if it is given. */
+static int add_time(struct ctl *c, json_t *req, const char *option, const char *name, struct err *e)
+{
+    const char *text = option_text(c, option);
+    uint64_t ms;
+
+    if (text != NULL && !span_parse(slice_str(text), &ms)) {
+        return err_set(e, E_USAGE, "%s \"%s\" is no time; write 5m or 90s", option, text);
+    }
+    if (text != NULL) {
+        json_object_set_new(req, name, json_integer((json_int_t)ms));
+    }
+    return 0;
+}
+
 int ctl_cluster_drain(struct ctl *c, struct err *e)
 {
-    const char *timeout = option_text(c, "--timeout");
     json_t *req = request("cluster.drain"), *ok = NULL;
     bool off = option_given(c, "--off");
     struct progress *bar;
-    uint64_t ms;
-    int rc;
+    int rc = add_time(c, req, "--timeout", "timeout_ms", e);
 
-    if (timeout != NULL && !span_parse(slice_str(timeout), &ms)) {
+    rc = rc != 0 ? rc : add_time(c, req, "--notice", "notice_ms", e);
+    if (rc != 0) {
         json_decref(req);
-        return err_set(e, E_USAGE, "--timeout \"%s\" is no time; write 5m or 90s", timeout);
+        return rc;
     }
     json_object_set_new(req, "off", json_boolean(off));
-    if (timeout != NULL) {
-        json_object_set_new(req, "timeout_ms", json_integer((json_int_t)ms));
-    }
     bar = c->json || c->quiet ? NULL : progress_open("uploads");
     progress_counts(bar, "uploads");
     rc = ask(c, req, NULL, on_progress_of, bar, &ok, e);

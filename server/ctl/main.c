@@ -46,6 +46,7 @@ static const struct verb_option {
     {"--off", FLAG, "end the hold, or the drain: the mirror stays"},
     {"--local", FLAG, "keep the repositories: fetch what is only in the bucket to this disk"},
     {"--timeout", TEXT, "the longest time to wait for uploads (default 60s)"},
+    {"--notice", TEXT, "the least time to wait, in which balancers notice (default 5s)"},
     {"--run", TEXT, "the number of the run (default: the latest)"},
     {"--include", WORDS,
      "only files whose paths match; '*' also matches '/'; may be given several times"},

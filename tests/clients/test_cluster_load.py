@@ -318,3 +318,28 @@ def test_mirrors_that_are_killed_under_load(world):
         for path, data in [*load.acknowledged.items(), *world.published.items()]:
             until(lambda m=m, path=path, data=data: m.get(path).body == data)
         m.ctl("verify", "--deep")
+
+
+def test_drained_and_stopped_behind_haproxy(world):
+    """A rolling restart: no request fails, new connections and uploads included."""
+    load, ending = Load(world), threading.Event()
+    statuses = collections.Counter()
+
+    def client(number):
+        for i in itertools.count():
+            if ending.is_set():
+                return
+            statuses[load.put(f"/models/me/rolling{number}/{i}", b"x" * 1000)] += 1
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for m in world.mirrors:
+        m.ctl("cluster", "drain")
+        m.stop()
+        m.start()
+        until(lambda m=m: m.get("/readyz").status == 200)
+        time.sleep(3)  # HAProxy takes it in again
+    ending.set()
+    for t in threads:
+        t.join()
+    assert set(statuses) == {201}, statuses

@@ -133,7 +133,7 @@ def test_a_drain(node, bucket):
     heard(b, ["ready", "ready"])
     token = a.token("ci", "publish:models/*")
     open_upload = begin(a, token)
-    drain = subprocess.Popen([BUILD / "mirrorctl", "--socket", a.socket, "cluster", "drain", "--timeout", "1h"], stdout=subprocess.PIPE, text=True)
+    drain = subprocess.Popen([BUILD / "mirrorctl", "--socket", a.socket, "cluster", "drain", "--notice", "0s", "--timeout", "1h"], stdout=subprocess.PIPE, text=True)
     until(lambda: a.get("/readyz").status == 503)
     assert a.get("/readyz").body.startswith(b"leaving") and a.metric("mirrord_ready") == 0
     heard(b, ["leaving", "ready"])
@@ -155,7 +155,7 @@ def test_a_drain_that_is_not_waited_for(node, bucket):
     a, b = node(), node()
     token = a.token("ci", "publish:models/*")
     open_upload = begin(a, token)
-    done = a.ctl("cluster", "drain", "--timeout", "1s", "--json", check=False)
+    done = a.ctl("cluster", "drain", "--notice", "0s", "--timeout", "1s", "--json", check=False)
     assert done.returncode == 75 and "1 upload has not ended" in done.stderr + done.stdout, done
     assert a.get("/readyz").status == 503
     heard(b, ["leaving", "ready"])
@@ -163,7 +163,7 @@ def test_a_drain_that_is_not_waited_for(node, bucket):
     assert a.get("/readyz").status == 200
     heard(b, ["ready", "ready"])
     end(a, token, open_upload)
-    a.ctl("cluster", "drain")
+    a.ctl("cluster", "drain", "--notice", "0s")
     heard(b, ["ready"])
     a.ctl("cluster", "drain", "--off")
     heard(b, ["ready", "ready"])
@@ -211,7 +211,7 @@ def test_a_rolling_restart_under_load(node, bucket):
     for m in nodes:
         before = done[0]
         until(lambda: done[0] > before + 10)
-        m.ctl("cluster", "drain")
+        m.ctl("cluster", "drain", "--notice", "0s")
         before = done[0]
         until(lambda: done[0] > before + 10)  # whoever chose it before has ended
         m.stop()

@@ -37,7 +37,7 @@ _mirrorctl()
         'hf pin') w+=' --token-file' ;;
         'hf rollback') w+=' --release' ;;
         verify*) w+=' --deep --repair' ;;
-        'cluster drain') w+=' --timeout --off' ;;
+        'cluster drain') w+=' --notice --timeout --off' ;;
         'cluster void') w+=' --digest' ;;
         'cluster leave') w+=' --local --force' ;;
         'cluster gc') w+=' --dry-run' ;;

@@ -456,6 +456,20 @@ static void warn_of_reserve(const struct settings_node *root, const struct conf 
     buf_free(&said);
 }
 
+static void warn_of_cluster(const struct settings_node *nd, const struct cluster_settings *set,
+                            struct buf *out)
+{
+    bool addressed = set->address != NULL;
+
+    if (addressed != (set->secret != NULL)) {
+        struct settings_place at = settings_where(nd, addressed ? "address" : "secret");
+        buf_addf(out,
+                 "%s:%u: warning: mirrors pass on uploads and ask each other for objects only if "
+                 "both secret and address are set; add %s\n",
+                 at.file, at.line, addressed ? "secret" : "address");
+    }
+}
+
 void conf_warnings(const struct conf *c, struct buf *out)
 {
     const struct conf_file *cf = (const struct conf_file *)(const void *)c;
@@ -469,6 +483,8 @@ void conf_warnings(const struct conf *c, struct buf *out)
             warn_of_certificate(nd, &c->listeners[listener++], out);
         } else if (nd->section == SECTION_REPO) {
             warn_of_repo(nd, &c->repos[repo++], out);
+        } else if (nd->section == SECTION_CLUSTER) {
+            warn_of_cluster(nd, &c->cluster, out);
         }
     }
     if (c->repos_count == 0) {

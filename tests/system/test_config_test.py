@@ -289,6 +289,22 @@ def test_a_mirror_without_repos_is_warned_of(mirrord):
     assert m.ctl("-c", str(m.conf), "config", "test").stderr == ""
 
 
+@pytest.mark.parametrize("has,lacks", [("secret", "address"), ("address", "secret")])
+def test_a_cluster_with_half_of_what_mirrors_need_for_each_other(tmp_path, has, lacks):
+    words = {"secret": f'secret = "file:{tmp_path}/secret"', "address": 'address = "http://10.0.0.1:8080"'}
+    (tmp_path / "secret").write_text("s" * 40)
+    (tmp_path / "keys").write_text("a:b")
+    for f in ("secret", "keys"):
+        (tmp_path / f).chmod(0o600)
+    conf = tmp_path / "mirrord.conf"
+    for given, warned in (([has], 1), (["secret", "address"], 0), ([], 0)):
+        conf.write_text(f'''state_dir = "{tmp_path}/state" listen "127.0.0.1:8080" {{ }} repo "models" {{ protocol = "hosted" }}
+            cluster "s3://b/p/" {{ endpoint = "http://127.0.0.1:9" authorization = "file:{tmp_path}/keys" {" ".join(words[w] for w in given)} }}''')
+        done = run("mirrord", "-t", "-c", conf)
+        assert done.returncode == 0 and done.stderr.count("warning: ") == warned, done
+        assert (f"; add {lacks}\n" in done.stderr) == bool(warned)
+
+
 @pytest.mark.parametrize("state,said", [("state", "info  store.created dir={}\n"), ("var/lib/state", "warn  store.created dir={} neither the folder")])
 def test_a_state_dir_that_is_made_is_logged(mirrord, tmp_path, state, said):
     """Parents that are missing too are often a slip, or a disk that is not mounted."""

@@ -17,6 +17,7 @@ enum {
     CLONE_CHANGES = 2,
     NEWS_MS = 1000, /* between looks for what should be announced before the next beat */
     PAUSE_MAX_S = 3600,
+    ADDRESS_BEATS = 6, /* a mirror that ended before this one began is silent for longer */
     HEARD_MAX = 4 * MEMBERS_MAX, /* of more, those that are silent longest are forgotten */
 };
 
@@ -393,10 +394,50 @@ static void note_recent(struct members *m, const struct member *x, size_t n)
     }
 }
 
+/* A mirror that has taken the place of a lost one has its address; the lost one, which counts as
+ * alive for a while, has none any more. */
+static bool has_newer_at_address(const struct roll *r, const struct member *x)
+{
+    if (strcmp(x->address, r->m->set.self.address) == 0) {
+        return true;
+    }
+    for (size_t i = 0; i < r->count; i++) {
+        const struct member *y = &r->seen[i];
+        if (y != x && y->silent_s < x->silent_s && strcmp(y->address, x->address) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An address that was copied with the configuration. */
+static void warn_of_address(struct members *m, const struct member *x)
+{
+    if (m->beat == ADDRESS_BEATS && strcmp(x->address, m->set.self.address) == 0 &&
+        x->silent_s * 1000 < ADDRESS_BEATS * m->set.beat_ms) {
+        log_warn("cluster.address_twice",
+                 "address=%s node=%s: that mirror announces the address of this one; give each "
+                 "its own",
+                 x->address, x->node);
+    }
+}
+
+static void judge_addresses(struct roll *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        struct member *x = &r->seen[i];
+        if (x->address[0] != '\0' && has_newer_at_address(r, x)) {
+            warn_of_address(r->m, x);
+            x->address[0] = '\0';
+        }
+    }
+}
+
 static int read_others(struct members *m, struct err *e)
 {
     struct roll *r = NEW(struct roll);
     size_t kept = 0;
+    bool complete;
     int rc;
 
     r->m = m;
@@ -407,6 +448,9 @@ static int read_others(struct members *m, struct err *e)
             r->seen[kept++] = r->seen[i];
         }
     }
+    complete = kept == r->count && r->count < MEMBERS_MAX;
+    r->count = kept;
+    judge_addresses(r);
     if (rc == 0 && r->lost[0] != '\0') { /* one at a time: there is no hurry */
         (void)!bucket_delete(m->set.bucket, r->lost, NULL);
     }
@@ -414,7 +458,7 @@ static int read_others(struct members *m, struct err *e)
         lock_take(&m->lock);
         memcpy(m->other, r->seen, kept * sizeof m->other[0]);
         m->count = m->rests ? 0 : kept;
-        m->complete = !m->rests && kept == r->count && r->count < MEMBERS_MAX;
+        m->complete = !m->rests && complete;
         note_recent(m, r->seen, kept);
         m->listed_unix_s = r->now_unix_s;
         memcpy(m->pause, r->pause, r->pauses * sizeof m->pause[0]);

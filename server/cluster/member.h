@@ -54,7 +54,8 @@ enum member_state {
 
 struct member {
     char node[MEMBER_ID_ROOM];
-    char address[MEMBER_ADDRESS_ROOM]; /* "": it cannot be reached by others */
+    /* "": it cannot be reached by others, or another one has the address now */
+    char address[MEMBER_ADDRESS_ROOM];
     char version[32];
     uint64_t format; /* the newest one that it reads (format.h) */
     enum member_state state;

@@ -222,6 +222,29 @@ def test_a_rolling_restart_under_load(node, bucket):
     assert not failed and done[0] > 60
 
 
+# --- the same address ---
+
+def test_a_mirror_in_the_place_of_a_lost_one(node, bucket):
+    """The lost one counts as alive for a while, but nobody is sent to its address in its name."""
+    a, b = node(), node()
+    heard(b, ["ready", "ready"])
+    a.kill()
+    shutil.rmtree(a.state)
+    a.start()
+    for m in (a, b):
+        until(lambda m=m: sorted(n["address"] or "" for n in nodes(m)) == sorted(["", a.address, b.address]))
+        assert {x for x, _ in for_agents(m) if x} == {a.address, b.address}
+
+
+def test_an_address_that_was_copied(node):
+    a = node('heartbeat = "200ms"')
+    b = node('heartbeat = "200ms"')
+    b.stop()
+    b.config = b.config.replace(f'address = "{b.address}"', f'address = "{a.address}"')
+    b.start()
+    b.says(f"cluster.address_twice address={a.address}")
+
+
 # --- a copy ---
 
 def boots(bucket):

@@ -720,10 +720,11 @@ int daemon_run(struct daemon *d, struct err *e)
     sigaddset(&set, SIGUSR1);
     http_server_start(d->http);
     modules_start(d->modules);
-    d->lifecycle->ready = true;
     if (d->cluster != NULL) {
         cluster_serve(d->cluster);
+        cluster_let_know(d->cluster);
     }
+    d->lifecycle->ready = true;
     d->lifecycle->reload_ok = true;
     d->lifecycle->reload_ok_unix_s = clock_unix_s();
     notify_systemd("READY=1\nSTATUS=serving");

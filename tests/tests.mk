@@ -24,7 +24,7 @@ deps-tests:
 # What takes gigabytes to install: PyTorch and transformers, TensorBoard, Ceph's object gateway; and what takes a whole build, `make deb`
 # on a bare machine; and clusters under load and faults for minutes. Run it before a release.
 HEAVY      := clients/test_transformers.py clients/test_torch_ranks.py clients/test_tensorboard.py clients/test_s3_peers.py system/test_newcomer.py system/test_upgrade.py \
-              clients/test_cluster_load.py system/test_cluster_history.py
+              clients/test_cluster_load.py system/test_cluster_history.py system/test_cluster_upgrade.py
 test-heavy:
 	@tests/deps.sh build demo unit test heavy
 	@$(MAKE) $(JOBS) --no-print-directory test-programs

@@ -224,11 +224,13 @@ static int drain_node(struct talk *t, struct err *e)
 
     l->leaving = true;
     cluster_leave(t->deps->cluster);
+    cluster_let_know(t->deps->cluster); /* so no other mirror begins an upload here any more */
     log_info("cluster.leaving", "uploads=%zu", under_way(t));
     rc = wait_for_uploads(t, talk_number(t, "notice_ms", NOTICE_MS),
                           talk_number(t, "timeout_ms", DRAIN_MS), e);
     if (rc == 0) {
         cluster_withdraw(t->deps->cluster);
+        cluster_let_know(t->deps->cluster);
         log_info("cluster.left", "node may be stopped");
     }
     return rc;

@@ -31,6 +31,7 @@ enum {
     ID_BYTES = 16,
     ORIGIN_CONNECTIONS = 32,
     ANSWER_MS = 2000,
+    KNOW_MS = 3000,  /* until the others know of a state: a beat, and HELLO_WAIT_MS */
     LEARN_MS = 1000, /* how long a reader waits for the log, if the bucket lacks what it asks for */
     KEEP_MS = 5000,  /* between looks whether a checkpoint is due */
     CHECK_AGAIN_MS = 10 * 60 * 1000, /* after a check that failed */
@@ -271,6 +272,15 @@ static void on_members_read(void *arg, struct members *m)
         }
     }
     lock_drop(&c->lock);
+}
+
+static void on_state_announced(void *arg, const struct member *other, size_t n)
+{
+    struct cluster *c = arg;
+
+    if (c->poker != NULL) {
+        poke_hello(c->poker, other, n, c->node);
+    }
 }
 
 static size_t on_pauses_asked(void *arg, struct member_pause *out, size_t room)
@@ -848,6 +858,7 @@ static struct members *open_members(struct cluster *c)
                                    .gone_s = c->set.takeover_s,
                                    .pauses = on_pauses_asked,
                                    .read = on_members_read,
+                                   .tell = on_state_announced,
                                    .applied = on_applied_asked,
                                    .stopped = on_stopped_asked,
                                    .arg = c};
@@ -973,6 +984,22 @@ void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n),
     lock_drop(&c->lock);
 }
 
+static uint64_t lag_ms(const struct sequencer_status *q)
+{
+    uint64_t now_ms = clock_boot_ms();
+
+    return now_ms - min_u64(now_ms, q->confirmed_ms);
+}
+
+/* A bucket that does not answer must not delay the end. */
+static bool answers_now(struct cluster *c)
+{
+    struct sequencer_status q;
+
+    sequencer_status(c->sequencer, &q);
+    return q.failures == 0 && lag_ms(&q) < c->set.poll_ms + ANSWER_MS;
+}
+
 void cluster_serve(struct cluster *c)
 {
     members_set_state(c->members, MEMBER_READY);
@@ -986,6 +1013,30 @@ void cluster_leave(struct cluster *c)
 void cluster_withdraw(struct cluster *c)
 {
     members_set_state(c->members, MEMBER_LEFT);
+}
+
+void cluster_let_know(struct cluster *c)
+{
+    if (c->joined && answers_now(c)) {
+        (void)!members_beat_now(c->members, KNOW_MS);
+    }
+}
+
+bool cluster_signed_hello(struct cluster *c, struct slice node, struct slice signature)
+{
+    return c->poker != NULL && poke_hello_is_ours(c->poker, node, signature);
+}
+
+bool cluster_hello(struct cluster *c, const char *node)
+{
+    poke_heard(c->poker, node);
+    if (c->owners != NULL) {
+        owners_heard(c->owners, node);
+    }
+    if (c->relay != NULL) {
+        relay_heard(c->relay, node);
+    }
+    return members_read_now(c->members, HELLO_WAIT_MS);
 }
 
 bool cluster_must_end(struct cluster *c, struct err *why)
@@ -1006,22 +1057,6 @@ bool cluster_must_end(struct cluster *c, struct err *why)
 size_t cluster_nodes(struct cluster *c, struct member *out, size_t room)
 {
     return members_all(c->members, out, room);
-}
-
-static uint64_t lag_ms(const struct sequencer_status *q)
-{
-    uint64_t now_ms = clock_boot_ms();
-
-    return now_ms - min_u64(now_ms, q->confirmed_ms);
-}
-
-/* A bucket that does not answer must not delay the end. */
-static bool answers_now(struct cluster *c)
-{
-    struct sequencer_status q;
-
-    sequencer_status(c->sequencer, &q);
-    return q.failures == 0 && lag_ms(&q) < c->set.poll_ms + ANSWER_MS;
 }
 
 /* An adopt or a leave, after all requests were interrupted. */

@@ -89,6 +89,12 @@ void cluster_serve(struct cluster *c);
 void cluster_leave(struct cluster *c);
 /* It is not announced any more. It still answers. */
 void cluster_withdraw(struct cluster *c);
+/* Waits until the other mirrors know what was announced, up to three seconds. */
+void cluster_let_know(struct cluster *c);
+/* Whether a mirror of this cluster says that it is `node`, and that its state has changed. */
+MUST_USE bool cluster_signed_hello(struct cluster *c, struct slice node, struct slice signature);
+/* Reads of the mirrors now: blocks, up to a second. False: not yet. */
+MUST_USE bool cluster_hello(struct cluster *c, const char *node);
 /* Whether the process must end: another mirror runs with this one's id. The code is E_CONFIG. */
 bool cluster_must_end(struct cluster *c, struct err *why);
 /* What mirrors tell each other about limits, every few seconds. */

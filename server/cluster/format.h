@@ -2,8 +2,9 @@
  * share a bucket while they are upgraded one after the other.
  *
  * One number stands for everything that mirrors read of each other: rows of shared tables, entries
- * of the log, and objects in the bucket. A version reads all formats up to format_newest(). What it
- * writes has the format of the cluster, which is a shared row:
+ * of the log, objects in the bucket, and requests from mirror to mirror. A version reads all
+ * formats up to format_newest(). What it writes has the format of the cluster, which is a shared
+ * row:
  *
  *   TABLE_FORMAT   "" -> the number in decimal; without the row, it is FORMAT_FIRST
  *
@@ -12,8 +13,9 @@
  * entry. The list of mirrors may lag: a mirror of an older version that meets the entry, or a
  * checkpoint that has the row, stops there. It never skips it.
  *
- * To change what is written: raise CLUSTER_FORMAT in format.c, read both forms, and write the new
- * one only if format_read() says so.
+ * To change what is written or sent: raise CLUSTER_FORMAT in format.c, read both forms, and write
+ * the new one only if format_read() says so. A new kind of request needs no format if the sender
+ * does without the response of a mirror that does not know it.
  *
  * threads  any; format_newest() and format_check() are pure, the others block
  * errors   E_UNSUPPORTED: a format that this version does not read; E_CORRUPT

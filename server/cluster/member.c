@@ -16,6 +16,7 @@ enum {
     LOST_S = 24 * 3600,
     CLONE_CHANGES = 2,
     NEWS_MS = 1000, /* between looks for what should be announced before the next beat */
+    BEATS_MS = 100, /* at least, between beats: others ask for them */
     PAUSE_MAX_S = 3600,
     ADDRESS_BEATS = 6, /* a mirror that ended before this one began is silent for longer */
     HEARD_MAX = 4 * MEMBERS_MAX, /* of more, those that are silent longest are forgotten */
@@ -41,19 +42,22 @@ struct members {
     bool started, has_left;
     /* The thread's own: */
     uint64_t beat;
-    bool written;             /* the object is there, and ours */
-    uint64_t pauses_until_ms; /* of the latest pause that was announced */
+    bool written;                /* the object is there, and ours */
+    uint64_t pauses_until_ms;    /* of the latest pause that was announced */
+    enum member_state announced; /* the others know of it */
+    uint64_t begun_ms;           /* the last beat */
     struct foreign foreign;
     struct lock lock; /* LOCK_MEMBERS; guards what follows */
-    struct cond wake, first;
-    uint64_t reads;        /* of the others, failed ones too; at the first, `first` is signalled */
-    bool closing, changed; /* changed: the state, and it is to be announced */
+    struct cond wake;
+    bool closing, changed;      /* changed: the state, and it is to be announced */
+    uint64_t begun, read, done; /* beats: that began, that have read of the others, that ended */
+    struct cond progress;
     bool rests;
     enum member_state state;
     char cloned[MEMBER_ADDRESS_ROOM + 1]; /* "@" and the other one's address; "": it is not */
     struct member other[MEMBERS_MAX];
     size_t count;
-    bool complete;  /* other[] has all that the list had, and the list was read */
+    bool complete;  /* the list was read, and other[] has all that it had */
     struct recent { /* all that were alive within MEMBER_AWAY_MS */
         struct member member;
         uint64_t seen_ms; /* its latest announcement, by our clock */
@@ -63,7 +67,7 @@ struct members {
     uint64_t listed_unix_s; /* when the list was last read, by the bucket's clock; 0: never */
     struct member_pause pause[MEMBER_PAUSES_MAX]; /* left_ms: at read_ms */
     size_t pauses;
-    uint64_t read_ms;
+    uint64_t read_ms; /* 0: never */
 };
 
 static void key_of_node(const char *node, char key[BUCKET_KEY_ROOM])
@@ -234,9 +238,8 @@ static int write_own(struct members *m, enum member_state state, struct err *e)
     return rc;
 }
 
-static int announce(struct members *m, struct err *e)
+static int announce(struct members *m, enum member_state state, struct err *e)
 {
-    enum member_state state = members_state(m);
     bool ours;
     int rc;
 
@@ -491,6 +494,11 @@ static bool wait_for_beat(struct members *m)
     uint64_t due_ms = clock_now_ms() + m->set.beat_ms, now_ms;
     bool closing, wait = true;
 
+    lock_take(&m->lock);
+    while (!m->closing && (now_ms = clock_now_ms()) < m->begun_ms + BEATS_MS) {
+        cond_wait_ms(&m->wake, &m->lock, m->begun_ms + BEATS_MS - now_ms);
+    }
+    lock_drop(&m->lock);
     while (wait && (now_ms = clock_now_ms()) < due_ms) {
         lock_take(&m->lock);
         if (!m->closing && !m->changed) {
@@ -506,12 +514,48 @@ static bool wait_for_beat(struct members *m)
     return closing;
 }
 
-static void note_read(struct members *m)
+static void note_progress(struct members *m, uint64_t *count)
 {
     lock_take(&m->lock);
-    m->reads++;
-    cond_signal(&m->first);
+    *count = m->begun;
+    cond_broadcast(&m->progress);
     lock_drop(&m->lock);
+}
+
+/* Of a state that has been announced. */
+static void tell_others(struct members *m, enum member_state state)
+{
+    struct member other[MEMBERS_MAX];
+    size_t n = state != m->announced ? members_others(m, other, MEMBERS_MAX) : 0;
+
+    m->announced = state;
+    if (n != 0 && m->set.tell != NULL) {
+        m->set.tell(m->set.arg, other, n);
+    }
+}
+
+static void run_beat(struct members *m)
+{
+    enum member_state state;
+    struct err e = {0};
+    int rc;
+
+    lock_take(&m->lock);
+    m->changed = false;
+    m->begun++;
+    state = m->state;
+    lock_drop(&m->lock);
+    m->begun_ms = clock_now_ms();
+    rc = announce(m, state, &e);
+    rc = rc != 0 || is_resting(m) ? rc : read_others(m, &e);
+    if (rc != 0 && rc != E_CANCELLED) {
+        log_debug("cluster.members", "why=\"%s\"", e.text);
+    }
+    note_progress(m, &m->read);
+    if (rc == 0) {
+        tell_others(m, state);
+    }
+    note_progress(m, &m->done);
 }
 
 static void *run_members(void *arg)
@@ -520,21 +564,38 @@ static void *run_members(void *arg)
     bool closing = false;
 
     while (!closing) {
-        struct err e = {0};
-        int rc;
-
-        lock_take(&m->lock);
-        m->changed = false;
-        lock_drop(&m->lock);
-        rc = announce(m, &e);
-        rc = rc != 0 || is_resting(m) ? rc : read_others(m, &e);
-        if (rc != 0 && rc != E_CANCELLED) {
-            log_debug("cluster.members", "why=\"%s\"", e.text);
-        }
-        note_read(m);
+        run_beat(m);
         closing = wait_for_beat(m);
     }
     return NULL;
+}
+
+/* Until a beat that begins from now on has come to *reached. */
+static bool wait_for_progress(struct members *m, const uint64_t *reached, uint64_t wait_ms)
+{
+    uint64_t end_ms = clock_now_ms() + wait_ms, now_ms, wanted;
+    bool yes;
+
+    lock_take(&m->lock);
+    wanted = m->begun + 1;
+    m->changed = true;
+    cond_signal(&m->wake);
+    while (*reached < wanted && !m->closing && (now_ms = clock_now_ms()) < end_ms) {
+        cond_wait_ms(&m->progress, &m->lock, end_ms - now_ms);
+    }
+    yes = *reached >= wanted;
+    lock_drop(&m->lock);
+    return yes;
+}
+
+bool members_beat_now(struct members *m, uint64_t wait_ms)
+{
+    return wait_for_progress(m, &m->done, wait_ms);
+}
+
+bool members_read_now(struct members *m, uint64_t wait_ms)
+{
+    return wait_for_progress(m, &m->read, wait_ms);
 }
 
 struct members *members_open(const struct members_settings *set)
@@ -547,7 +608,7 @@ struct members *members_open(const struct members_settings *set)
     m->set.gone_s = set->gone_s != 0 ? set->gone_s : MEMBER_GONE_S;
     lock_init(&m->lock, LOCK_MEMBERS);
     cond_init(&m->wake);
-    cond_init(&m->first);
+    cond_init(&m->progress);
     return m;
 }
 
@@ -571,8 +632,8 @@ void members_await_first(struct members *m, uint64_t ms)
     uint64_t due_ms = clock_now_ms() + ms, now_ms;
 
     lock_take(&m->lock);
-    while (m->reads == 0 && (now_ms = clock_now_ms()) < due_ms) {
-        cond_wait_ms(&m->first, &m->lock, due_ms - now_ms);
+    while (m->read == 0 && (now_ms = clock_now_ms()) < due_ms) {
+        cond_wait_ms(&m->progress, &m->lock, due_ms - now_ms);
     }
     lock_drop(&m->lock);
 }
@@ -619,6 +680,7 @@ void members_leave(struct members *m)
     lock_take(&m->lock);
     m->closing = true;
     cond_signal(&m->wake);
+    cond_broadcast(&m->progress);
     lock_drop(&m->lock);
     if (m->started) {
         pthread_join(m->thread, NULL);
@@ -635,7 +697,7 @@ void members_close(struct members **mp)
     *mp = NULL;
     if (m != NULL) {
         cond_fini(&m->wake);
-        cond_fini(&m->first);
+        cond_fini(&m->progress);
         lock_fini(&m->lock);
         free(m);
     }
@@ -692,15 +754,17 @@ uint64_t members_format(struct members *m)
     return complete ? newest : 0;
 }
 
-size_t members_recent(struct members *m)
+size_t members_recent(struct members *m, struct member *out, size_t room)
 {
     uint64_t now_ms = clock_now_ms();
     size_t n = 0;
 
     lock_take(&m->lock);
-    for (size_t i = 0; i < m->recent_count; i++) {
-        n += m->recent[i].member.address[0] != '\0' &&
-             m->recent[i].seen_ms + MEMBER_AWAY_MS > now_ms;
+    for (size_t i = 0; i < m->recent_count && n < room; i++) {
+        if (m->recent[i].member.address[0] != '\0' &&
+            m->recent[i].seen_ms + MEMBER_AWAY_MS > now_ms) {
+            out[n++] = m->recent[i].member;
+        }
     }
     lock_drop(&m->lock);
     return n;
@@ -729,7 +793,7 @@ enum member_presence members_find(struct members *m, struct slice digits, struct
     uint64_t now_ms = clock_now_ms();
 
     lock_take(&m->lock);
-    found = m->started && !m->rests && m->listed_unix_s == 0 ? MEMBER_AWAY : MEMBER_UNKNOWN;
+    found = m->started && !m->rests && m->read_ms == 0 ? MEMBER_AWAY : MEMBER_UNKNOWN;
     for (size_t i = 0; i < m->recent_count; i++) {
         if (has_digits(&m->recent[i].member, digits) &&
             m->recent[i].seen_ms + MEMBER_AWAY_MS > now_ms) {

@@ -88,6 +88,9 @@ struct members_settings {
     size_t (*pauses)(void *arg, struct member_pause *out, size_t room);
     /* The others have been read. On the thread of the members; may be NULL. */
     void (*read)(void *arg, struct members *m);
+    /* The state of this node has changed, and is in the bucket: these, which are alive, should read
+     * of it now. Likewise. */
+    void (*tell)(void *arg, const struct member *other, size_t n);
     void *arg;
 };
 
@@ -101,6 +104,11 @@ void members_await_first(struct members *m, uint64_t ms);
 void members_rest(struct members *m);
 /* Announces another state, at once. */
 void members_set_state(struct members *m, enum member_state state);
+/* Announces this node and reads of the others now, tells them of another state, and waits for all
+ * that. False: it is not done within wait_ms. What the bucket refuses is done. */
+MUST_USE bool members_beat_now(struct members *m, uint64_t wait_ms);
+/* The same, without telling. Many who call it share a beat. */
+MUST_USE bool members_read_now(struct members *m, uint64_t wait_ms);
 enum member_state members_state(struct members *m);
 /* Another mirror announces itself under the id of this one; *address gets where, or "". */
 bool members_is_cloned(struct members *m, char address[MEMBER_ADDRESS_ROOM]);
@@ -121,10 +129,10 @@ uint64_t members_format(struct members *m);
 
 const char *member_state_name(enum member_state state);
 enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };
-/* The number of other nodes with an address that were heard of within MEMBER_AWAY_MS. */
-size_t members_recent(struct members *m);
-/* The other node whose id begins with these digits, of those that were heard of a moment ago.
- * Before the others have been read, MEMBER_AWAY, and *out is not set. */
+/* The other nodes with an address that were heard of within MEMBER_AWAY_MS, at most `room`. */
+size_t members_recent(struct members *m, struct member *out, size_t room);
+/* The other node whose id begins with these digits, of those that were heard of a moment ago. Before
+ * the others have been read, MEMBER_AWAY. *out is set if it is alive. */
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out);
 /* What origins have asked of the other nodes that are alive. */
 size_t members_pauses(struct members *m, struct member_pause *out, size_t room);

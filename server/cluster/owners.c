@@ -217,6 +217,13 @@ static void let_rest(void *arg, const struct origin *origin, int rc)
     }
 }
 
+void owners_heard(struct owners *o, const char *node)
+{
+    lock_take(&o->lock);
+    rests_end(&o->rests, node);
+    lock_drop(&o->lock);
+}
+
 static void sign_lookup(void *arg, struct slice text, char out[NEIGHBOR_SIGNATURE_ROOM])
 {
     const struct owners *o = arg;

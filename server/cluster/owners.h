@@ -31,6 +31,8 @@ void owners_close(struct owners **op);          /* NULL is fine */
 
 extern const struct neighbor_ops owners_ops; /* arg: the owners */
 
+/* That node is there again, and is asked at once. */
+void owners_heard(struct owners *o, const char *node);
 /* Requests of this mirror to others, and the bytes that they have sent. */
 void owners_stats(const struct owners *o, struct origin_request_stats *out);
 

@@ -21,7 +21,7 @@ struct poker {
     struct xfer_loop *transfers;
     struct message stop;
     pthread_t thread;
-    struct lock lock; /* LOCK_POKE; guards `calls` of a round */
+    struct lock lock; /* LOCK_POKE; guards the pokes of all rounds, and rests */
     struct cond one_over;
     struct rests rests;
 };
@@ -43,7 +43,7 @@ static void end_poke(struct poke *k)
 {
     lock_take(&k->p->lock);
     k->over = true;
-    cond_signal(&k->p->one_over);
+    cond_broadcast(&k->p->one_over);
     lock_drop(&k->p->lock);
 }
 
@@ -82,7 +82,7 @@ static void on_poke_start(struct message *m)
                                        .fields = &k->field,
                                        .nfields = 1,
                                        .connect_timeout_ms = POKE_WAIT_MS,
-                                       .idle_timeout_s = 1};
+                                       .idle_timeout_s = 2};
 
     k->transfer = xfer_start(k->p->transfers, &params, &events, k);
 }
@@ -95,7 +95,7 @@ static void on_poke_cancel(struct message *m)
     xfer_cancel(&k->transfer);
     lock_take(&k->p->lock);
     k->cancelling = false;
-    cond_signal(&k->p->one_over);
+    cond_broadcast(&k->p->one_over);
     lock_drop(&k->p->lock);
 }
 
@@ -130,6 +130,11 @@ bool poke_is_ours(const struct poker *p, uint64_t seq, struct slice signature)
     return signature_is(p->secret, "poke", slice_of_u64(digits, seq), signature);
 }
 
+bool poke_hello_is_ours(const struct poker *p, struct slice node, struct slice signature)
+{
+    return signature_is(p->secret, "hello", node, signature);
+}
+
 /* --- a round --- */
 
 /* Under the lock. */
@@ -143,9 +148,9 @@ static bool all_over(const struct poke *k, size_t n)
     return true;
 }
 
-static void wait_for_pokes(struct poker *p, struct poke *k, size_t n)
+static void wait_for_pokes(struct poker *p, struct poke *k, size_t n, uint64_t wait_ms)
 {
-    uint64_t end_ms = clock_now_ms() + POKE_WAIT_MS, now;
+    uint64_t end_ms = clock_now_ms() + wait_ms, now;
 
     lock_take(&p->lock);
     while (!all_over(k, n) && (now = clock_now_ms()) < end_ms) {
@@ -166,48 +171,90 @@ static void wait_for_pokes(struct poker *p, struct poke *k, size_t n)
     lock_drop(&p->lock);
 }
 
-static size_t start_pokes(struct poker *p, const struct member *to, size_t n, uint64_t seq,
-                          struct arena *a, struct poke *k)
+static bool may_poke(struct poker *p, const struct member *to, uint64_t now_ms)
+{
+    bool rests;
+
+    lock_take(&p->lock);
+    rests = rests_has(&p->rests, to->node, now_ms);
+    lock_drop(&p->lock);
+    return to->address[0] != '\0' && !rests;
+}
+
+/* what: path and query. k has room for n. The number of those that were started. */
+static size_t start_pokes(struct poker *p, const struct member *to, size_t n, struct slice what,
+                          const char *signature, struct arena *a, struct poke *k)
 {
     uint64_t now_ms = clock_now_ms();
-    char hex[SIGNATURE_ROOM];
     size_t started = 0;
 
-    sign(p, seq, hex);
     for (size_t i = 0; i < n; i++) {
         struct poke *x = &k[started];
-        if (to[i].address[0] == '\0' || rests_has(&p->rests, to[i].node, now_ms)) {
+        if (!may_poke(p, &to[i], now_ms)) {
             continue;
         }
         started++;
         x->p = p;
         x->node = to[i].node;
-        x->url = arena_fmt(a, "%s/-/cluster/poke?seq=%" PRIu64, to[i].address, seq);
-        x->field = arena_fmt(a, POKE_FIELD ": %s", hex);
+        x->url = arena_fmt(a, "%s" SLICE_FMT, to[i].address, SLICE_ARG(what));
+        x->field = arena_fmt(a, POKE_FIELD ": %s", signature);
         x->start.deliver = on_poke_start;
         message_queue_post(p->mail, &x->start);
     }
     return started;
 }
 
-size_t poke_all(struct poker *p, const struct member *to, size_t n, uint64_t seq)
+/* The number of 204s. */
+static size_t run_round(struct poker *p, const struct member *to, size_t n, struct slice what,
+                        const char *signature, uint64_t wait_ms, struct arena *a)
 {
     struct poke *k = mem_array(n + 1, sizeof k[0]);
-    struct arena a = {0};
-    size_t started, applied = 0;
+    size_t started, done = 0;
 
     memset(k, 0, (n + 1) * sizeof k[0]);
-    started = start_pokes(p, to, n, seq, &a, k);
-    wait_for_pokes(p, k, started);
+    started = start_pokes(p, to, n, what, signature, a, k);
+    wait_for_pokes(p, k, started, wait_ms);
+    lock_take(&p->lock);
     for (size_t i = 0; i < started; i++) {
-        applied += k[i].status == 204;
+        done += k[i].status == 204;
         if (k[i].status == 0) {
             rests_add(&p->rests, k[i].node, clock_now_ms(), POKE_REST_MS);
         }
     }
-    arena_fini(&a);
+    lock_drop(&p->lock);
     free(k);
+    return done;
+}
+
+size_t poke_all(struct poker *p, const struct member *to, size_t n, uint64_t seq)
+{
+    struct arena a = {0};
+    char signature[SIGNATURE_ROOM];
+    size_t applied;
+
+    sign(p, seq, signature);
+    applied = run_round(p, to, n, arena_fmt(&a, "/-/cluster/poke?seq=%" PRIu64, seq), signature,
+                        POKE_WAIT_MS, &a);
+    arena_fini(&a);
     return applied;
+}
+
+void poke_hello(struct poker *p, const struct member *to, size_t n, const char *node)
+{
+    struct arena a = {0};
+    char signature[SIGNATURE_ROOM];
+
+    signature_make(p->secret, "hello", slice_str(node), signature);
+    (void)run_round(p, to, n, arena_fmt(&a, "/-/cluster/hello?node=%s", node), signature,
+                    HELLO_WAIT_MS, &a);
+    arena_fini(&a);
+}
+
+void poke_heard(struct poker *p, const char *node)
+{
+    lock_take(&p->lock);
+    rests_end(&p->rests, node);
+    lock_drop(&p->lock);
 }
 
 /* --- open and close --- */

@@ -16,7 +16,12 @@
 #include "server/cluster/rests.h"
 #include "server/cluster/signature.h"
 
-enum { LENGTH_ROOM = 24, ABSENT_MAX = 1024, ABSENT_MS = 30000 };
+enum {
+    LENGTH_ROOM = 24,
+    ABSENT_MAX = 1024,
+    ABSENT_MS = 30000,
+    WAITING_MAX = 4, /* each holds a thread */
+};
 
 struct relay {
     char *secret;
@@ -25,6 +30,7 @@ struct relay {
     struct loop_pool *loops;
     struct lock lock; /* LOCK_LEAF; guards what follows */
     struct rests rests;
+    unsigned waiting; /* for a mirror to come back */
     struct relay_stats stats;
     struct {
         uint64_t key; /* hashed */
@@ -105,6 +111,13 @@ void relay_failed(struct relay *r, const char *node, uint64_t now_ms)
     lock_drop(&r->lock);
 }
 
+void relay_heard(struct relay *r, const char *node)
+{
+    lock_take(&r->lock);
+    rests_end(&r->rests, node);
+    lock_drop(&r->lock);
+}
+
 static bool takes_uploads(struct relay *r, const struct member *m)
 {
     return m->alive && m->state == MEMBER_READY && m->address[0] != '\0' &&
@@ -149,9 +162,32 @@ size_t relay_others(struct relay *r, struct member *out, size_t room)
     return kept;
 }
 
-size_t relay_recent(struct relay *r)
+size_t relay_recent(struct relay *r, struct member *out, size_t room)
 {
-    return members_recent(r->members);
+    return members_recent(r->members, out, room);
+}
+
+bool relay_may_wait(struct relay *r)
+{
+    return members_state(r->members) == MEMBER_READY;
+}
+
+bool relay_wait_begin(struct relay *r)
+{
+    bool may = relay_may_wait(r);
+
+    lock_take(&r->lock);
+    may = may && r->waiting < WAITING_MAX;
+    r->waiting += may;
+    lock_drop(&r->lock);
+    return may;
+}
+
+void relay_wait_end(struct relay *r)
+{
+    lock_take(&r->lock);
+    r->waiting--;
+    lock_drop(&r->lock);
 }
 
 struct loop_pool *relay_loops(struct relay *r)

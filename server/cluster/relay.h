@@ -57,11 +57,17 @@ enum relay_place relay_of_tree(struct relay *r, struct slice repo, struct slice 
 bool relay_is_alive(struct relay *r, const char *node);
 /* It could not be connected to. */
 void relay_failed(struct relay *r, const char *node, uint64_t now_ms);
+void relay_heard(struct relay *r, const char *node); /* it is there again */
 
 /* The other mirrors that can be asked now; their number. */
 size_t relay_others(struct relay *r, struct member *out, size_t room);
-/* The number of other mirrors that are there, or may come back. */
-size_t relay_recent(struct relay *r);
+/* The other mirrors that are there, or may come back. */
+size_t relay_recent(struct relay *r, struct member *out, size_t room);
+/* Whether the caller may wait for one to come back, until relay_wait_end(). Few may, and none when
+ * this mirror is about to end. */
+MUST_USE bool relay_wait_begin(struct relay *r);
+MUST_USE bool relay_may_wait(struct relay *r);
+void relay_wait_end(struct relay *r);
 /* What no mirror has had a moment ago (relay_fetch.h). */
 bool relay_is_absent(struct relay *r, struct slice key);
 void relay_note_absent(struct relay *r, struct slice key);

@@ -3,13 +3,20 @@
 #include <event2/event.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/codec/url.h"
 #include "common/os/clock.h"
 #include "common/xfer/xfer.h"
 #include "server/cluster/loop_pool.h"
 
-enum { CONNECT_MS = 1000, UPLOADED_SILENCE_S = 20, ROW_SILENCE_S = 2, URL_BYTES = 128 << 10 };
+enum {
+    LOOK_MS = 300,
+    CONNECT_MS = 1000,
+    UPLOADED_SILENCE_S = 20,
+    ROW_SILENCE_S = 2,
+    URL_BYTES = 128 << 10
+};
 
 /* One request, on a loop that the calling thread runs. */
 struct question {
@@ -94,34 +101,67 @@ static bool ask_one(struct relay *r, const struct member *m, struct slice target
     return q->status == 200 && (q->rc == 0 || q->began);
 }
 
-static int ask_all(struct relay *r, struct slice target, uint32_t silence_s,
-                   int (*sink)(void *arg, struct slice bytes), void *arg, struct err *e)
+/* Until one has it. The number of those that have answered. */
+static size_t ask_each(struct relay *r, const struct member *m, size_t n, struct slice target,
+                       struct question *q, bool *found)
 {
-    struct member *m = mem_array(MEMBERS_MAX, sizeof *m);
-    size_t n = relay_others(r, m, MEMBERS_MAX);
-    struct question q = {.sink = sink, .arg = arg, .silence_s = silence_s, .e = e};
     size_t answered = 0;
-    bool found = false;
 
-    for (size_t i = 0; !found && i < n; i++) {
-        found = ask_one(r, &m[i], target, &q);
+    *found = false;
+    for (size_t i = 0; !*found && i < n; i++) {
+        *found = ask_one(r, &m[i], target, q);
         /* Silence for so short a time may be a busy mirror's. */
-        if (q.status == 0 && (q.rc != E_TIMEOUT || silence_s != ROW_SILENCE_S)) {
+        if (q->status == 0 && (q->rc != E_TIMEOUT || q->silence_s != ROW_SILENCE_S)) {
             relay_failed(r, m[i].node, clock_now_ms());
         }
-        answered += q.status != 0 && q.status < 500;
+        answered += q->status != 0 && q->status < 500;
     }
-    free(m);
-    if (!found && answered < relay_recent(r)) {
+    return answered;
+}
+
+static int judge(const struct question *q, bool found, bool all_answered, struct err *e)
+{
+    if (!found && !all_answered) {
         return err_set(e, E_AGAIN, "a mirror of the cluster that may have it cannot be reached");
     }
-    return found ? q.rc : err_set(e, E_NOTFOUND, "no other mirror of the cluster has it");
+    return found ? q->rc : err_set(e, E_NOTFOUND, "no other mirror of the cluster has it");
+}
+
+/* All that were there a moment ago: one that is about to leave, or has just come back, is not in
+ * the list of those that are alive. */
+static int ask_recent(struct relay *r, struct slice target, struct question *q)
+{
+    struct member *m = mem_array(MEMBERS_MAX, sizeof *m);
+    size_t n = relay_recent(r, m, MEMBERS_MAX);
+    bool found;
+    size_t answered = ask_each(r, m, n, target, q, &found);
+
+    free(m);
+    return judge(q, found, answered >= n, q->e);
+}
+
+static int ask_until_it_is_back(struct relay *r, struct slice target, struct question *q)
+{
+    const struct timespec look = {.tv_nsec = LOOK_MS * 1000000L};
+    uint64_t end_ms = clock_now_ms() + RELAY_RESTART_MS;
+    int rc = ask_recent(r, target, q);
+
+    if (rc != E_AGAIN || !relay_wait_begin(r)) {
+        return rc;
+    }
+    while (rc == E_AGAIN && clock_now_ms() < end_ms && relay_may_wait(r)) {
+        nanosleep(&look, NULL);
+        rc = ask_recent(r, target, q);
+    }
+    relay_wait_end(r);
+    return rc;
 }
 
 int relay_fetch_uploaded(struct relay *r, struct slice repo, struct slice tree,
                          const struct digest *d, int (*sink)(void *arg, struct slice bytes),
                          void *arg, struct err *e)
 {
+    struct question q = {.sink = sink, .arg = arg, .silence_s = UPLOADED_SILENCE_S, .e = e};
     struct buf target = BUF_INIT(URL_BYTES);
     char hex[DIGEST_HEX + 1];
     int rc;
@@ -132,9 +172,20 @@ int relay_fetch_uploaded(struct relay *r, struct slice repo, struct slice tree,
     buf_str(&target, "&tree=");
     url_encode(tree, &target);
     buf_addf(&target, "&sha256=%s", hex);
-    rc = ask_all(r, buf_slice(&target), UPLOADED_SILENCE_S, sink, arg, e);
+    rc = ask_until_it_is_back(r, buf_slice(&target), &q);
     buf_free(&target);
     return rc;
+}
+
+static int ask_alive(struct relay *r, struct slice target, struct question *q)
+{
+    struct member *m = mem_array(MEMBERS_MAX, sizeof *m);
+    bool found;
+    size_t answered = ask_each(r, m, relay_others(r, m, MEMBERS_MAX), target, q, &found);
+    size_t recent = relay_recent(r, m, MEMBERS_MAX);
+
+    free(m);
+    return judge(q, found, answered >= recent, q->e);
 }
 
 static int into_buf(void *arg, struct slice bytes)
@@ -147,13 +198,14 @@ static int into_buf(void *arg, struct slice bytes)
 
 int relay_fetch_row(struct relay *r, struct slice key, struct buf *out, struct err *e)
 {
+    struct question q = {.sink = into_buf, .arg = out, .silence_s = ROW_SILENCE_S, .e = e};
     struct buf target = BUF_INIT(URL_BYTES);
     int rc = E_NOTFOUND;
 
     if (key.n <= RELAY_KEY_MAX && !relay_is_absent(r, key)) {
         buf_str(&target, RELAY_ROW_PATH "?key=");
         url_encode(key, &target);
-        rc = ask_all(r, buf_slice(&target), ROW_SILENCE_S, into_buf, out, e);
+        rc = ask_alive(r, buf_slice(&target), &q);
         if (rc == E_NOTFOUND) {
             relay_note_absent(r, key);
         }

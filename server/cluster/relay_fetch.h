@@ -8,6 +8,9 @@
  * asked one after the other, on connections that are kept (loop_pool.h). The answers are believed:
  * the mirrors of a cluster trust each other.
  *
+ * An object may lie on a mirror that is being restarted: that one is waited for, up to
+ * RELAY_RESTART_MS.
+ *
  * owns     nothing
  * threads  any that may block: pool threads
  * errors   E_NOTFOUND: no mirror has it; E_AGAIN: no mirror that could be reached has it, and
@@ -21,6 +24,7 @@
 
 #define RELAY_UPLOADED_PATH "/-/cluster/uploaded"
 #define RELAY_ROW_PATH      "/-/cluster/row"
+enum { RELAY_RESTART_MS = 20000 };
 enum { RELAY_ROW_BYTES = 256 << 10, RELAY_NAME_MAX = 1024, RELAY_KEY_MAX = 32 << 10 };
 
 /* Gives the bytes to sink(), in order. A mirror that breaks off is E_NETWORK. */

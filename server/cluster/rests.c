@@ -26,3 +26,12 @@ bool rests_has(const struct rests *r, const char *node, uint64_t now_ms)
     }
     return false;
 }
+
+void rests_end(struct rests *r, const char *node)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        if (strcmp(r->of[i].node, node) == 0) {
+            r->of[i].until_ms = 0;
+        }
+    }
+}

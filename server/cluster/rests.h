@@ -18,6 +18,7 @@ struct rests {
 
 /* If all places are taken by mirrors that still rest, this one does not. */
 void rests_add(struct rests *r, const char *node, uint64_t now_ms, uint64_t ms);
+void rests_end(struct rests *r, const char *node);
 bool rests_has(const struct rests *r, const char *node, uint64_t now_ms);
 
 #endif

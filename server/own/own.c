@@ -268,6 +268,47 @@ static void answer_poke(struct serve_loop *d, struct exchange *x, struct request
     }
 }
 
+struct hello_step {
+    struct step step;
+    char node[MEMBER_ID_ROOM];
+};
+
+static void hello_work(struct step *s)
+{
+    struct hello_step *h = (struct hello_step *)s;
+    struct cluster *c = s->request->serve_loop->deps->own->admin->cluster;
+
+    s->rc = cluster_hello(c, h->node) ? 0 : E_AGAIN;
+}
+
+static void answer_hello(struct serve_loop *d, struct exchange *x, struct request_log *v)
+{
+    const struct http_req *req = exchange_req(x);
+    struct slice node = slice_from(req->query, min_u64(req->query.n, strlen("node=")));
+    struct cluster *cluster = d->deps->own->admin->cluster;
+    struct hello_step *h;
+    struct request *c;
+
+    if (cluster == NULL || d->set->count == 0 || req->method != METHOD_POST ||
+        node.n != MEMBER_ID_ROOM - 1) {
+        refuse(x, 404, "not found: only the mirrors of a cluster ask for this\n");
+        return;
+    }
+    if (!cluster_signed_hello(cluster, node, http_req_field(req, "mirrord-poke"))) {
+        refuse(x, 403, "the signature is not that of a mirror of this cluster\n");
+        return;
+    }
+    c = request_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
+    if (c != NULL) {
+        h = NEW(struct hello_step);
+        memcpy(h->node, node.p, node.n);
+        h->step.work = hello_work;
+        h->step.done = poke_done;
+        h->step.free = poke_free;
+        request_step(c, d->deps->disk, &h->step);
+    }
+}
+
 /* --- which mirrors there are --- */
 
 static void answer_nodes(struct serve_loop *d, struct exchange *x)
@@ -523,6 +564,8 @@ static void answer_ready(struct serve_loop *d, struct exchange *x)
     store_space(d->deps->store, &space);
     if (d->deps->own->lifecycle->draining) {
         refuse(x, 503, "draining: this server is stopping\n");
+    } else if (!d->deps->own->lifecycle->ready) {
+        refuse(x, 503, "starting: this mirror is not ready yet\n");
     } else if (d->deps->own->lifecycle->leaving) {
         refuse(x, 503, "leaving: this mirror is about to leave its cluster\n");
     } else if (!store_healthy(d->deps->store, &why)) {
@@ -612,6 +655,8 @@ static void answer_own_request(struct serve_loop *d, struct exchange *x, struct 
         peers_answer(d, x, v, slice_from(path, 9));
     } else if (slice_eqs(path, "/-/cluster/poke")) {
         answer_poke(d, x, v);
+    } else if (slice_eqs(path, "/-/cluster/hello")) {
+        answer_hello(d, x, v);
     } else if (slice_eqs(path, NEIGHBOR_PATH)) {
         neighbor_answer(d, x, v);
     } else if (slice_eqs(path, RELAY_UPLOADED_PATH)) {
@@ -664,7 +709,8 @@ static struct route route(struct serve_loop *d, struct exchange *x)
 static bool own_request_is_counted(const struct http_req *req)
 {
     return !slice_eqs(req->path, "/healthz") && !slice_eqs(req->path, "/readyz") &&
-           !slice_eqs(req->path, "/-/cluster/poke") && !slice_eqs(req->path, NEIGHBOR_PATH);
+           !slice_eqs(req->path, "/-/cluster/poke") && !slice_eqs(req->path, "/-/cluster/hello") &&
+           !slice_eqs(req->path, NEIGHBOR_PATH);
 }
 
 static void refuse_stranger(struct serve_loop *d, struct exchange *x, const char *why)

@@ -32,7 +32,7 @@
 
 #include "server/cache/lookup.h"
 
-enum { NEIGHBORS_MAX = 2, NEIGHBOR_TEXT_MAX = 16 << 10, NEIGHBOR_SIGNATURE_ROOM = 65 };
+enum { NEIGHBORS_MAX = 3, NEIGHBOR_TEXT_MAX = 16 << 10, NEIGHBOR_SIGNATURE_ROOM = 65 };
 
 #define NEIGHBOR_PATH            "/-/cluster/object"
 #define NEIGHBOR_LOOKUP_FIELD    "mirrord-lookup"

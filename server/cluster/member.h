@@ -131,8 +131,8 @@ const char *member_state_name(enum member_state state);
 enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };
 /* The other nodes with an address that were heard of within MEMBER_AWAY_MS, at most `room`. */
 size_t members_recent(struct members *m, struct member *out, size_t room);
-/* The other node whose id begins with these digits, of those that were heard of a moment ago. Before
- * the others have been read, MEMBER_AWAY. *out is set if it is alive. */
+/* The other node whose id begins with these digits, of those that were heard of a moment ago.
+ * Before the others have been read, MEMBER_AWAY. *out is set if it is alive. */
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out);
 /* What origins have asked of the other nodes that are alive. */
 size_t members_pauses(struct members *m, struct member_pause *out, size_t room);

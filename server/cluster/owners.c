@@ -46,17 +46,19 @@ struct ranked {
     double score;
 };
 
-/* The two highest of n, in order. */
-static void rank(const struct member *m, size_t n, struct slice key, struct ranked top[2])
+/* The highest of n, in order. */
+static void rank(const struct member *m, size_t n, struct slice key,
+                 struct ranked top[NEIGHBORS_MAX])
 {
-    top[0] = top[1] = (struct ranked){NULL, 0};
+    memset(top, 0, NEIGHBORS_MAX * sizeof top[0]);
     for (size_t i = 0; i < n; i++) {
         struct ranked r = {&m[i], rendezvous_score(m[i].node, m[i].weight, key)};
-        if (top[0].member == NULL || r.score > top[0].score) {
-            top[1] = top[0];
-            top[0] = r;
-        } else if (top[1].member == NULL || r.score > top[1].score) {
-            top[1] = r;
+        for (size_t k = 0; k < NEIGHBORS_MAX && r.member != NULL; k++) {
+            if (top[k].member == NULL || r.score > top[k].score) {
+                struct ranked lower = top[k];
+                top[k] = r;
+                r = lower;
+            }
         }
     }
 }
@@ -157,7 +159,7 @@ static unsigned choose(void *arg, struct slice row_key, bool sibling,
     struct member other[MEMBERS_MAX];
     size_t n = askable(o, other);
     double mine = o->weight != 0 ? rendezvous_score(o->node, o->weight, row_key) : 0;
-    struct ranked top[2];
+    struct ranked top[NEIGHBORS_MAX];
     unsigned count = 0;
 
     rank(other, n, row_key, top);
@@ -165,7 +167,10 @@ static unsigned choose(void *arg, struct slice row_key, bool sibling,
         return 0;
     }
     if (sibling || mine > top[0].score) {
-        return add_neighbor(o, top[0].member, true, out);
+        for (size_t i = 0; i < NEIGHBORS_MAX && top[i].member != NULL; i++) {
+            count += add_neighbor(o, top[i].member, true, &out[count]);
+        }
+        return count;
     }
     count += add_neighbor(o, top[0].member, false, &out[count]);
     if (top[1].member != NULL && top[1].score > mine) {

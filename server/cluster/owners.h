@@ -5,8 +5,9 @@
  * lists differ for a moment, an object may be fetched twice, and no request waits for another one
  * in a ring.
  *
- *   this mirror is the owner     it asks the next in rank for what that one has: it was the owner
- *                                before this mirror came
+ *   this mirror is the owner     it asks the next NEIGHBORS_MAX in rank for what they have: the
+ *                                first was the owner before this mirror came, and any of them may
+ *                                have got it from an owner that has left
  *   it is not                    it asks the owner, then the next in rank if that is not itself
  *
  * owns     an origin for each mirror that it has asked; borrows members and secret

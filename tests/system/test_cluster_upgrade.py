@@ -298,6 +298,35 @@ def test_a_rolling_upgrade_under_load(node, versions, origin, tmp_path):
         assert "level=error" not in m.log(), m.log()
 
 
+def test_a_fourth_joins_and_one_leaves_under_load(node, origin, tmp_path):
+    """The fourth is empty. What it is asked for, and what the one that leaves had, is not fetched again."""
+    mirrors = [node(BUILD) for _ in range(3)]
+    know(mirrors)
+    token = mirrors[0].token("ci", "publish:models/*")
+    until(lambda: all(m.put("/models/ready/t/x", os.urandom(8), token=token).status in (200, 201) for m in mirrors))
+    front = Front(mirrors, token)
+    with Load(front, origin, tmp_path) as load:
+        load.pass_by(5)
+        load.changes += 1
+        fourth = node(BUILD)
+        front.under_way[fourth] = 0
+        mirrors.append(fourth)
+        know(mirrors)
+        load.changes += 1
+        load.pass_by(5)
+        load.changes += 1
+        first, *rest = mirrors
+        first.ctl("cluster", "drain")
+        until(lambda: front.under_way[first] == 0)
+        load.pass_by(1)
+        first.stop()
+        front.mirrors = rest
+        know(rest)
+        load.changes += 1
+        load.pass_by(5)
+    all_is_there(load, rest)
+
+
 def test_a_commit_whose_objects_are_on_a_mirror_that_restarts(node):
     """They are not there until it is back: the client's request is not refused."""
     mirrors = [node(BUILD) for _ in range(3)]
@@ -322,11 +351,11 @@ def test_a_commit_whose_objects_are_on_a_mirror_that_restarts(node):
 
 @pytest.mark.parametrize("ends", ["drain", "stop"])
 def test_the_others_know_of_a_mirror_at_once(node, ends):
-    """However rarely they look: when it starts, when it is drained, and when it is stopped. None of them waits for a heartbeat or a poll."""
-    a, b = (node(BUILD, more='heartbeat = "1m" poll = "1m"') for _ in range(2))
+    """However rarely they look: when it starts, when it is drained, and when it is stopped. None of them waits for a heartbeat."""
+    a, b = (node(BUILD, more='heartbeat = "1m" poll = "1s"') for _ in range(2))
     know([a, b])
     token = a.token("ci", "publish:models/*")
-    until(lambda: b.put("/models/me/gpt/x", b"1", token=token).status in (200, 201))  # it was poked
+    until(lambda: b.put("/models/me/gpt/x", b"1", token=token).status in (200, 201))
     begun = b.put("/models/me/gpt/-/uploads", b"", method="POST", token=token)
     assert begun.status == 201
     upload = begun["location"].replace(b.url(""), "")

@@ -939,6 +939,7 @@ static void *run_announcer(void *arg)
         lock_drop(&q->lock);
         if (seq > before && !stop) {
             q->set.ops->announce(q->set.arg, seq);
+            crash_point("cluster.announced");
         }
         lock_take(&q->lock);
         q->announced = seq;

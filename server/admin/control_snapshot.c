@@ -359,6 +359,16 @@ int verb_snapshot_hold(struct talk *t, struct err *e)
     return rc;
 }
 
+static bool is_of_a_cluster(struct cluster *c)
+{
+    struct cluster_status s = {.state = CLUSTER_NOT_JOINED};
+
+    if (c != NULL) {
+        cluster_status(c, &s);
+    }
+    return s.state != CLUSTER_NOT_JOINED;
+}
+
 int verb_snapshot_rm(struct talk *t, struct err *e)
 {
     struct tree x = {0};
@@ -369,6 +379,7 @@ int verb_snapshot_rm(struct talk *t, struct err *e)
     if (rc == 0) {
         repos_changed(t->deps->repos, x.repo_name); /* "@v7" and labels lead nowhere now */
         jwrite_u64(t->result, "seq", sn.seq);
+        jwrite_bool(t->result, "cluster", is_of_a_cluster(t->deps->cluster));
     }
     repo_set_release(&x.set);
     return rc;

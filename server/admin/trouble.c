@@ -122,11 +122,12 @@ static void look_at_damage(struct teller *l)
     if (l->s->damaged == 0) {
         return;
     }
-    snprintf(what, sizeof what,
-             "%" PRIu64
-             " stored %s found damaged and set aside; files with an origin are fetched again, "
-             "uploaded files must be published again",
-             l->s->damaged, plural(l->s->damaged, "file was", "files were"));
+    snprintf(what, sizeof what, "%" PRIu64 " stored %s found damaged and set aside; %s",
+             l->s->damaged, plural(l->s->damaged, "file was", "files were"),
+             l->s->clustered && l->s->cluster.state != CLUSTER_NOT_JOINED
+                 ? "they are fetched again from their origin or the cluster's bucket"
+                 : "files with an origin are fetched again, uploaded files must be published "
+                   "again");
     report_one_trouble(
         l, &(struct trouble){.kind = "damage",
                              .what = what,
@@ -143,8 +144,10 @@ static const char *what_helps(const struct err *why)
     switch (why->code) {
     case E_DENIED:
     case E_CONFIG:
-        return "check `authorization` and `region` of the cluster section and the rights of its "
-               "key, then restart the mirror; `mirrorctl cluster check` says what is refused";
+        return "check the rights of the cluster section's key: when the S3 service accepts it, the "
+               "mirror goes on by itself; after a change of the section or of the file that "
+               "`authorization` names, restart the mirror; `mirrorctl cluster check` says what is "
+               "refused";
     case E_NOSPACE:
         return "free space in the bucket or on this mirror's disk, whichever the line names; the "
                "mirror goes on by itself";
@@ -201,7 +204,8 @@ static void look_at_clusters_check(struct teller *l, const struct cluster_status
     }
     if (c->state == CLUSTER_BROKEN) {
         snprintf(what, sizeof what,
-                 "the cluster's bucket lets a key be created twice, so all changes are refused");
+                 "the cluster's bucket does not keep the promise that exactly one request creates "
+                 "a key, so all changes are refused");
     }
     add_why(what, l->whole, c->checked.why.text);
     report_one_trouble(
@@ -238,7 +242,13 @@ static void look_at_cluster(struct teller *l)
     if (!l->s->clustered) {
         return;
     }
-    if (c->state == CLUSTER_NOT_JOINED) {
+    if (c->state == CLUSTER_NOT_JOINED && c->parted) {
+        report_one_trouble(
+            l, &(struct trouble){.kind = "cluster",
+                                 .what = "this mirror has left the cluster and stands alone, but "
+                                         "its configuration has a cluster section",
+                                 .todo = "remove the section before the next start"});
+    } else if (c->state == CLUSTER_NOT_JOINED) {
         report_one_trouble(
             l, &(struct trouble){.kind = "cluster",
                                  .what = "this mirror stands alone: its repositories, tokens and "

@@ -57,6 +57,7 @@ struct cluster {
     char node[2 * ID_BYTES + 1];
     uint64_t boot;
     atomic_bool joined;      /* its rows are the cluster's; else it stands alone */
+    atomic_bool parted;      /* it stands alone because it has left the cluster */
     atomic_bool ends;        /* what takes long stops */
     _Atomic uint64_t format; /* the keeper has read it */
     struct collect *collect; /* NULL: not yet */
@@ -338,13 +339,14 @@ static int load_node(struct cluster *c, struct err *e)
     return rc;
 }
 
-/* The first mirror of a cluster creates it. */
-static int check_identity(struct cluster *c, struct err *e)
+/* The first mirror of a cluster creates it. *is_new: this one has done so now. */
+static int check_identity(struct cluster *c, bool *is_new, struct err *e)
 {
     struct identity now = IDENTITY_INIT;
     struct buf before = BUF_INIT(IDENTITY_BYTES_MAX);
     int rc = identity_create(c->bucket, NULL, &now, e);
 
+    *is_new = now.created;
     if (rc == 0) {
         rc = store_get(c->store, TABLE_META, IDENTITY_ROW, &before, e);
         if (rc == E_NOTFOUND) {
@@ -602,6 +604,7 @@ struct check {
     void *arg;
     enum probe_check reached;
     const char *what; /* the same */
+    struct err why;   /* of that step */
 };
 
 /* A bucket that is away is checked at each poll: the log says when that begins and when it ends. */
@@ -632,6 +635,7 @@ static void on_step(void *arg, const struct probe_step *s)
 
     k->reached = s->check;
     k->what = s->what;
+    k->why = *s->why;
     if (s->rc != 0 && s->rc != E_CANCELLED) {
         note_failed_step(c, s);
     } else if (s->rc == 0 && s->why->code != 0 && c->trouble.failures == 0) {
@@ -650,14 +654,15 @@ static bool lets_keys_be_created_twice(const struct check *k, int rc)
     return rc == E_UNSUPPORTED && (k->reached == PROBE_CREATE || k->reached == PROBE_RACE);
 }
 
-static void refuse_changes(struct cluster *c, const struct err *why)
+/* step_why: of the step that failed, without its name. */
+static void refuse_changes(struct cluster *c, const struct err *why, const struct err *step_why)
 {
     struct err refusal = {0};
 
     err_set(&refusal, E_AGAIN,
-            "the cluster's bucket lets a key be created twice, so nothing can be changed until "
-            "that is repaired and `mirrorctl cluster check` passes (%.100s)",
-            why->text);
+            "nothing can be changed until `mirrorctl cluster check` passes: the bucket "
+            "failed it: %.130s",
+            step_why->text);
     log_error("cluster.broken", "why=\"%s\"", why->text);
     sequencer_refuse(c->sequencer, &refusal);
 }
@@ -711,7 +716,7 @@ static int check_bucket(struct check *k, struct err *e)
     is_broken = c->broken;
     lock_drop(&c->check_lock);
     if (is_broken && !was_broken && c->sequencer != NULL) {
-        refuse_changes(c, &why);
+        refuse_changes(c, &why, &k->why);
     } else if (was_broken && !is_broken) {
         log_info("cluster.repaired", "bucket=\"%s\"", bucket_place(c->bucket));
         sequencer_refuse(c->sequencer, NULL);
@@ -778,11 +783,13 @@ static void stop_checker(struct cluster *c)
 static int on_check(void *arg, struct err *e)
 {
     struct cluster *c = arg;
+    bool is_new = false;
     int rc = cluster_check(c, NULL, NULL, e);
 
-    rc = rc != 0 ? rc : check_identity(c, e);
+    rc = rc != 0 ? rc : check_identity(c, &is_new, e);
     if (rc == 0) {
-        log_info("cluster.joined", "bucket=\"%s\" node=%s", bucket_place(c->bucket), c->node);
+        log_info("cluster.joined", "bucket=\"%s\" node=%s new_cluster=%s", bucket_place(c->bucket),
+                 c->node, is_new ? "yes" : "no");
     }
     return rc;
 }
@@ -1205,6 +1212,7 @@ static void on_parted(void *arg)
 {
     struct moving *m = arg;
 
+    m->cluster->parted = true;
     m->cluster->joined = false;
 }
 
@@ -1243,6 +1251,7 @@ static int adopt(struct cluster *c, struct moving *m, struct adopted *out, struc
     rc = rc != 0 ? rc : adopt_run(&set, out, e);
     if (rc == 0) {
         c->joined = true;
+        c->parted = false;
         members_set_state(c->members, MEMBER_READY);
         members_start(c->members);
     }
@@ -1392,6 +1401,7 @@ void cluster_status(struct cluster *c, struct cluster_status *out)
     out->fresh = cluster_is_fresh(c);
     memcpy(out->node, c->node, sizeof out->node);
     out->member = members_state(c->members);
+    out->parted = c->parted;
     bucket_stats(c->bucket, &out->bucket);
     bucket_stats(c->content, &out->bucket);
     tree_content_stats(c->trees, &out->content);

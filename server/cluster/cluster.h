@@ -164,7 +164,7 @@ enum cluster_state {
     CLUSTER_UP,
     CLUSTER_AWAY,     /* the last request to the log failed, or its entry cannot be applied here */
     CLUSTER_IN_DOUBT, /* the outcome of an entry is unknown: changes are refused meanwhile */
-    CLUSTER_BROKEN,   /* by the last check, a key can be created twice: changes are refused */
+    CLUSTER_BROKEN,   /* it failed the last check of creating keys: changes are refused */
     CLUSTER_STOPPED,  /* for good: the log cannot be followed any further */
     CLUSTER_NOT_JOINED, /* its rows are its own: it stands alone until cluster_adopt() */
 };
@@ -183,6 +183,7 @@ struct cluster_status {
     char node[33];     /* hex */
     enum member_state member;
     enum cluster_state state;
+    bool parted;            /* NOT_JOINED, because it has left since its start */
     struct err why;         /* of AWAY, IN_DOUBT and STOPPED */
     uint64_t failures;      /* in a row, of requests to the log */
     uint64_t since_unix_s;  /* when the first of them failed; 0: none has */

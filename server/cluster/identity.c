@@ -71,6 +71,7 @@ int identity_create(struct bucket *b, const char *adopted_by, struct identity *o
         }
         jwrite_close(&mine, '}');
         rc = bucket_create(b, IDENTITY_KEY, buf_slice(&mine), e);
+        out->created = rc == 0;
         rc = rc == 0 || rc == E_EXISTS ? identity_read(b, out, e) : rc;
     }
     buf_free(&mine);

@@ -23,6 +23,7 @@ enum { IDENTITY_BYTES_MAX = 4096, IDENTITY_ID_BYTES = 16, IDENTITY_ID_ROOM = 33 
 struct identity {
     struct buf text;                   /* what the bucket has, to be compared as a whole */
     char adopted_by[IDENTITY_ID_ROOM]; /* "": nobody */
+    bool created;                      /* by this identity_create() */
 };
 
 #define IDENTITY_INIT ((struct identity){.text = BUF_INIT(IDENTITY_BYTES_MAX)})

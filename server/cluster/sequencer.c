@@ -225,7 +225,7 @@ static int check_queue(struct cluster_sequencer *q, struct pending *p, struct er
         return e->code;
     }
     if (q->waiting == QUEUE_BATCHES_MAX || q->waiting_bytes + bytes > QUEUE_BYTES_MAX) {
-        return err_set(e, E_AGAIN, "too many commits wait for the cluster's bucket; try again");
+        return err_set(e, E_AGAIN, "too many commits wait for the cluster's bucket");
     }
     p->counted_bytes = bytes;
     q->waiting++;
@@ -321,8 +321,7 @@ static void on_submit(void *arg, struct commit_wait *w)
 static int judge_failure(int rc, const struct err *why, struct err *e)
 {
     if (retry_may_pass(rc) || rc == E_DENIED || rc == E_CONFIG) {
-        return err_set(e, E_AGAIN, "the cluster's bucket cannot be written now (%.150s); try again",
-                       why->text);
+        return err_set(e, E_AGAIN, "the cluster's bucket cannot be written now: %.180s", why->text);
     }
     *e = *why;
     return rc;
@@ -895,8 +894,7 @@ static void refuse_while_in_doubt(struct cluster_sequencer *q, const struct err 
 {
     struct err refusal = {0};
 
-    err_set(&refusal, E_AGAIN, "the cluster's log cannot be written now (%.150s); try again",
-            why->text);
+    err_set(&refusal, E_AGAIN, "the cluster's log cannot be written now: %.180s", why->text);
     lock_take(&q->lock);
     q->status.in_doubt = true;
     lock_drop(&q->lock);

@@ -53,6 +53,9 @@ static void say_collected(const struct ctl *c, const json_t *ok, bool dry_run)
     say_count(c, dry_run ? "would condemn" : "condemned", ok, "condemned", "condemned_bytes");
     say_count(c, dry_run ? "orphans that would be deleted:" : "orphans that were deleted:", ok,
               "orphans", "orphan_bytes");
+    if (!dry_run && get_u64(ok, "condemned") != 0) {
+        say(c, "what is condemned is deleted once collect_delay has passed\n");
+    }
 }
 
 int ctl_cluster_gc(struct ctl *c, struct err *e)

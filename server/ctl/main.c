@@ -39,9 +39,7 @@ static const struct verb_option {
     {"--dry-run", FLAG, "change nothing; only count what would be removed or fetched"},
     {"--deep", FLAG, "read every file and compare its digest"},
     {"--repair", FLAG, "remove rows whose file is missing, set damaged files aside"},
-    {"--force", FLAG,
-     "replace existing files; for a sync: list even if the probe sees no change; for a\n"
-     "leave without a daemon: also without the files that are only in the bucket"},
+    {"--force", FLAG, "replace existing files; for a sync: list even if the probe sees no change"},
     {"--wait", FLAG, "wait until it has ended; the exit code is its result"},
     {"--off", FLAG, "end the hold, or the drain: the mirror stays"},
     {"--local", FLAG, "keep the repositories: fetch what is only in the bucket to this disk"},
@@ -65,9 +63,16 @@ static const struct verb_option {
     {"--open", FLAG, "show private and gated repositories to every client that may read the repo"},
     {"--no-pin", FLAG, "do not pin the files: they may be evicted like files from an origin"},
     {"--digest", TEXT,
-     "the SHA-256 of MANIFEST.json that export printed: any other bundle is refused; or of\n"
-     "the damaged entry: it is declared void"},
+     "the SHA-256 of MANIFEST.json that export printed: any other bundle is refused"},
     {"--interval", TEXT, "the time between two updates (default 1s)"},
+};
+
+/* What means something else after `mirrorctl cluster`. */
+static const struct {
+    const char *name, *help;
+} cluster_options[] = {
+    {"--force", "if no daemon runs: leave without the files that are only in the bucket"},
+    {"--digest", "the SHA-256 of the damaged entry, which is declared void"},
 };
 
 enum { SCOPES_MAX = 32 };
@@ -172,6 +177,16 @@ bool option_given(const struct ctl *c, const char *name)
     return option_words(c, name)->count > 0;
 }
 
+static const char *help_of_option(const struct verb *v, const struct verb_option *o)
+{
+    for (size_t i = 0; strcmp(v->noun, "cluster") == 0 && i < ARRAY_LEN(cluster_options); i++) {
+        if (strcmp(cluster_options[i].name, o->name) == 0) {
+            return cluster_options[i].help;
+        }
+    }
+    return o->help;
+}
+
 static void help_verb(const struct verb *v)
 {
     size_t width = 0;
@@ -185,11 +200,12 @@ static void help_verb(const struct verb *v)
         width = max_u64(width, option_of(v, verb_options[i].name).n);
     }
     for (size_t i = 0; i < ARRAY_LEN(verb_options); i++) {
-        struct slice option = option_of(v, verb_options[i].name),
-                     rest = slice_str(verb_options[i].help);
+        const struct verb_option *o = &verb_options[i];
+        const char *help = help_of_option(v, o);
+        struct slice option = option_of(v, o->name), rest = slice_str(help);
         while (option.n > 0 && rest.n > 0) {
             struct slice line = slice_cut(&rest, '\n');
-            bool first = line.p == verb_options[i].help;
+            bool first = line.p == help;
             printf("  %-*.*s  " SLICE_FMT "\n", (int)width, first ? (int)option.n : 0, option.p,
                    SLICE_ARG(line));
         }

@@ -152,8 +152,11 @@ int ctl_snapshot_rm(struct ctl *c, struct err *e)
     int rc = act(c, of_tree(c, "snapshot.rm", version), &ok, e);
 
     if (rc == 0) {
-        say(c, "v%" PRIu64 " is deleted; `mirrorctl cache gc` frees the files that only it had\n",
-            get_u64(ok, "seq"));
+        say(c, "v%" PRIu64 " is deleted; %s\n", get_u64(ok, "seq"),
+            get_bool(ok, "cluster")
+                ? "`mirrorctl cluster gc`, or the next collection, condemns the files that only it "
+                  "had, and they are deleted from the bucket after collect_delay"
+                : "`mirrorctl cache gc` frees the files that only it had");
     }
     json_decref(ok);
     return rc;

@@ -391,7 +391,7 @@ int s3_no_judge(const struct s3 *b, int status, const struct s3_no *no, struct e
     }
     if (strcmp(no->code, "NoSuchBucket") == 0) {
         return err_set(e, E_CONFIG,
-                       "there is no bucket %.80s at this endpoint; check origin "
+                       "there is no bucket %.80s at this endpoint; check its name "
                        "and endpoint",
                        name);
     }

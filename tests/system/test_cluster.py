@@ -51,6 +51,7 @@ def seen(m, path, data):
 
 def test_what_one_is_given_the_others_have(node):
     a, b = node(), node()
+    assert "new_cluster=yes" in a.log() and "new_cluster=no" in b.log()
     token = a.token("ci", "publish:models/*")
     until(lambda: b.put("/models/me/gpt/b", b"from b", token=token).status == 201)  # b learns of the token
     for size in (0, 1, 1000, 40_000, 300_000, 2_500_000):

@@ -122,6 +122,8 @@ def test_a_mirror_moves_out_of_a_bucket(alone, section, mirrord, bucket):
     done = m.ctl_json("cluster", "leave", "--local")
     assert done["fetched_bytes"] > 3 << 20
     assert state(m) == "not joined"
+    [t] = [t for t in json.loads(m.ctl("status", "--json", check=False).stdout)["trouble"] if t["kind"] == "cluster"]
+    assert "has left the cluster" in t["what"] and t["todo"] == "remove the section before the next start", t
     m.secret, m.files = first.secret, dict(first.files)
     assert publish(m, "/models/me/set0/alone", b"1").status == 201
     assert publish(first, "/models/me/set0/cluster", b"2").status == 201

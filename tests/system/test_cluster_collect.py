@@ -134,7 +134,9 @@ def test_versions_that_stay_keep_what_they_name(node, bucket):
         remove(a, token, path)
     for seq in versions(a)[:-1]:
         if seq != kept:
-            a.ctl("snapshot", "rm", "models", "me/gpt", f"v{seq}")
+            said = a.ctl("snapshot", "rm", "models", "me/gpt", f"v{seq}").stdout
+            assert "`mirrorctl cluster gc`" in said and "collect_delay" in said
+    assert a.ctl("cluster", "gc").stdout.endswith("what is condemned is deleted once collect_delay has passed\n")
     for _ in range(2):
         collect(a)
         swept(a)

@@ -187,8 +187,10 @@ def test_a_bucket_that_lets_keys_be_created_twice(node, bucket):
     bucket.atomic = False
     m.says("cluster.broken")  # found by the clock
     [t] = troubles(m)
-    assert t["what"].startswith("the cluster's bucket lets a key be created twice, so all changes are refused") and "cluster check" in t["todo"], t
+    assert t["what"].startswith("the cluster's bucket does not keep the promise that exactly one request creates a key, so all changes are refused") and "cluster check" in t["todo"], t
     until(lambda: changes(m, token, "two") == 503)
+    got = m.put("/models/me/set/two", b"two", token=token)
+    assert b"`mirrorctl cluster check` passes" in got.body and got.body.strip().endswith(b'("If-None-Match: *" is not atomic)'), got
     assert status(m)["state"] == "broken" and m.metric("mirrord_cluster_stopped") == 1 and m.metric("mirrord_cluster_up") == 1
     assert m.get("/models/me/set/one").body == b"one"
     done = m.ctl("cluster", "check", check=False)

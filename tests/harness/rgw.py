@@ -256,3 +256,19 @@ class Bucket:
     @down.setter
     def down(self, yes):
         self.way.sending = (lambda n: "cut") if yes else None
+
+
+def main():
+    """A store to try with (docs/cluster.md): until Ctrl-C."""
+    with Rgw() as server:
+        server.user("m", ACCESS, SECRET)
+        server.client.do("PUT", f"/{BUCKET}")
+        print(f"endpoint: {server.url}\nbucket: {BUCKET}\nkeys: {ACCESS}:{SECRET}", flush=True)
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            pass
+
+
+if __name__ == "__main__":
+    main()

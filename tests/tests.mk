@@ -5,6 +5,7 @@
 
 PYTHON     := /usr/bin/python3
 JOBS        = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+NEXT       := $(B)/harness/next/mirrord
 HARNESS    := $(patsubst tests/harness/%.c,$(B)/harness/%,$(wildcard tests/harness/*.c))
 FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1 libcuda.so.1 libnccl.so.2 nofork.so hanging_names.so skew.so)
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
@@ -53,7 +54,6 @@ $(B)/harness/%: $(B)/obj/tests/harness/%.o $(call lib,server) $(call lib,common)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_SERVER) $(JEMALLOC) -o $@
 
 # A mirrord that reads one more format of clusters than this version (server/cluster/format.h).
-NEXT       := $(B)/harness/next/mirrord
 $(B)/obj/tests/next/format.o: server/cluster/format.c | $(GENERATED) ready
 	@mkdir -p $(@D)
 	$(call say,CC,$@)

@@ -1172,11 +1172,12 @@ static bool must_ask_elsewhere(const struct cache_entry *n, const struct cache_a
     return n != NULL && n->fetch != NULL && !fetch_is_first_hand(n->fetch);
 }
 
-/* The mirror that asks has found this one's parent dead, or knows of none: it takes this one for
- * the owner. If it were refused, both would ask the origin. */
+/* The mirror that asks has found the owner dead, and takes this one for the next: this one's fetch
+ * may not have noticed yet. If the mirror were refused, both would ask the origin. */
 static void become_owner(const struct cache_entry *n, const struct cache_ask *k)
 {
-    if (k->lookup.asker == NEIGHBOR_ASKS && n != NULL && n->fetch != NULL) {
+    if (k->lookup.asker == NEIGHBOR_ASKS && k->lookup.parent == PARENT_IS_DEAD && n != NULL &&
+        n->fetch != NULL) {
         fetch_leave_parent(n->fetch);
     }
 }

@@ -358,7 +358,7 @@ void fetch_leave_parent(struct fetch *f)
     unsigned parent = f->asked;
 
     if (f->rc != 0 || fetch_is_first_hand(f) || !asks_no_parent(f, parent + 1) ||
-        (f->state != FETCH_ASKING && !f->splices)) {
+        f->head == HEAD_IS_STALE || (f->state != FETCH_ASKING && !f->splices)) {
         return;
     }
     range_requests_do(f, RANGE_REQUESTS_ELSEWHERE);
@@ -1228,6 +1228,7 @@ void fetch_tick(struct fetch *f, uint64_t now_ms)
     measure(f, now_ms);
     if (f->asked < f->neighbors && f->rc == 0 &&
         !c->neighbors->is_alive(c->neighbors_arg, f->neighbor[f->asked].origin)) {
+        f->parent = f->neighbor[f->asked].sibling ? f->parent : PARENT_IS_DEAD;
         range_requests_do(f, RANGE_REQUESTS_ELSEWHERE);
     }
     if (f->state == FETCH_RUNNING && f->rc == 0) {

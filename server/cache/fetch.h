@@ -114,7 +114,8 @@ bool fetch_keeps(const struct fetch *f); /* USE_KEPT; any thread */
 bool fetch_has_neighbors(const struct fetch *f);
 /* Waits for no parent (neighbor.h): another mirror may wait for it. */
 bool fetch_is_first_hand(const struct fetch *f);
-/* Goes on at the origin if its parent is the last one and nothing of what has come is lost. */
+/* Goes on at the origin if its parent is the last one and nothing of what has come is lost. Not if
+ * the parent gives what it has because the origin is in trouble. */
 void fetch_leave_parent(struct fetch *f);
 /* A neighbor gives what it has, because the origin is in trouble. */
 bool fetch_is_stale(const struct fetch *f);

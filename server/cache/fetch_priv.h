@@ -137,7 +137,8 @@ struct fetch {
      * asked == neighbors: the origin. It never goes back. */
     struct neighbor neighbor[NEIGHBORS_MAX];
     unsigned neighbors, asked;
-    uint64_t age_here_s; /* seconds since the origin gave a neighbor the head; 0: just now */
+    enum lookup_parent parent; /* one that it has asked */
+    uint64_t age_here_s;       /* seconds since the origin gave a neighbor the head; 0: just now */
     /* stale: a neighbor gives what it has, because the origin is in trouble */
     enum { HEAD_IS_ORIGINS, HEAD_IS_STALE } head;
     struct slice owner_etag; /* which clients get, by a neighbor; or p == NULL */

@@ -106,6 +106,9 @@ enum lookup_asker {
     NEIGHBOR_ASKS_HELD /* the same, for what is here, or arrives from the origin */
 };
 
+/* What the neighbor that asks knows of the mirror that it has asked before. */
+enum lookup_parent { PARENT_IS_UNKNOWN, PARENT_IS_DEAD };
+
 /* Doubted: it was removed where the client asks. It counts only if its digest is known. */
 enum lookup_stored { STORED_COUNTS, STORED_IS_DOUBTED };
 
@@ -180,6 +183,7 @@ struct lookup {
 
     /* --- The client, and the part that it requests. --- */
     enum lookup_asker asker;
+    enum lookup_parent parent;
     enum lookup_stored stored;
     uint64_t client; /* the first client that asks (http/principal.h); 0: the program itself */
     struct request_cache_control request_cache_control; /* of the client */

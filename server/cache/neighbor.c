@@ -17,7 +17,8 @@ enum { /* bits of a lookup */
        BIT_BOUNDED = 64,
        BIT_SIBLING = 128,
        BIT_DOUBTED = 256,
-       BITS_MAX = 511,
+       BIT_PARENT_DEAD = 512,
+       BITS_MAX = 1023,
 };
 
 bool is_neighbors_field(struct slice name)
@@ -27,14 +28,15 @@ bool is_neighbors_field(struct slice name)
 
 /* --- out --- */
 
-static unsigned bits_of(const struct lookup *w, bool sibling)
+static unsigned bits_of(const struct lookup *w, bool sibling, enum lookup_parent parent)
 {
     return (w->varies ? BIT_VARIES : 0u) | (w->document ? BIT_DOCUMENT : 0u) |
            (w->no_html ? BIT_NO_HTML : 0u) | (w->digest_known ? BIT_DIGEST : 0u) |
            (w->background ? BIT_BACKGROUND : 0u) |
            (w->request_cache_control.refresh ? BIT_REFRESH : 0u) |
            (w->request_cache_control.bounded ? BIT_BOUNDED : 0u) | (sibling ? BIT_SIBLING : 0u) |
-           (w->stored == STORED_IS_DOUBTED ? BIT_DOUBTED : 0u);
+           (w->stored == STORED_IS_DOUBTED ? BIT_DOUBTED : 0u) |
+           (parent == PARENT_IS_DEAD ? BIT_PARENT_DEAD : 0u);
 }
 
 static void put_sum(struct buf *b, const struct lookup_sum *s)
@@ -52,10 +54,11 @@ static void put_sum(struct buf *b, const struct lookup_sum *s)
     }
 }
 
-static void put_lookup(struct buf *b, const struct lookup *w, bool sibling)
+static void put_lookup(struct buf *b, const struct lookup *w, bool sibling,
+                       enum lookup_parent parent)
 {
     const struct request_cache_control *cc = &w->request_cache_control;
-    const uint64_t numbers[] = {origin_identity(w->origin), bits_of(w, sibling), w->class,
+    const uint64_t numbers[] = {origin_identity(w->origin), bits_of(w, sibling, parent), w->class,
                                 w->redirects, w->repr_digest, w->size_bytes, w->max_bytes, w->ttl_s,
                                 w->neg_ttl_s, w->refusal_ttl_s, w->swr_s, w->sie_s, w->floor_s,
                                 w->ruled, w->since_unix_s,
@@ -89,13 +92,13 @@ static void put_lookup(struct buf *b, const struct lookup *w, bool sibling)
     row_put_slice(b, w->reader != NULL ? slice_str(w->reader->name) : SLICE_NONE);
 }
 
-bool neighbor_text(const struct lookup *w, bool sibling, struct buf *out)
+bool neighbor_text(const struct lookup *w, bool sibling, enum lookup_parent parent, struct buf *out)
 {
     struct buf plain = BUF_INIT(PLAIN_MAX);
     char *text = NULL;
     bool fits;
 
-    put_lookup(&plain, w, sibling);
+    put_lookup(&plain, w, sibling, parent);
     fits = plain.rc == 0 && w->forwards <= FORWARDS_MAX && w->ntargets <= TARGETS_MAX;
     if (fits) {
         text = mem_new(BASE64_ROOM(plain.n));
@@ -201,6 +204,7 @@ static bool take_numbers(struct slice *in, struct lookup *w, uint64_t *origin)
     w->digest_known = (bits & BIT_DIGEST) != 0;
     w->background = (bits & BIT_BACKGROUND) != 0;
     w->stored = (bits & BIT_DOUBTED) != 0 ? STORED_IS_DOUBTED : STORED_COUNTS;
+    w->parent = (bits & BIT_PARENT_DEAD) != 0 ? PARENT_IS_DEAD : PARENT_IS_UNKNOWN;
     w->asker = (bits & BIT_SIBLING) != 0 ? NEIGHBOR_ASKS_HELD : NEIGHBOR_ASKS;
     return true;
 }

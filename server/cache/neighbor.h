@@ -20,9 +20,9 @@
  *
  * A mirror that is asked this way never asks a parent. It answers from what it has, or joins or
  * starts a request to the origin. It does not let such a request wait for a fetch that itself waits
- * for a parent: such a fetch leaves its parent and goes on at the origin, or if it cannot go on in
- * the middle, the mirror is refused. So requests of mirrors with different lists of members cannot
- * wait for each other in a ring.
+ * for a parent: the mirror is refused. If that mirror has found its own parent dead, the fetch
+ * leaves its parent instead and goes on at the origin, unless it cannot go on in the middle. So
+ * requests of mirrors with different lists of members cannot wait for each other in a ring.
  *
  * owns     as each part says
  * threads  the fetch thread, except for neighbor_text(), neighbor_lookup() and is_neighbors_field()
@@ -61,8 +61,10 @@ struct neighbor_ops {
     void (*sign)(void *arg, struct slice text, char out[NEIGHBOR_SIGNATURE_ROOM]);
 };
 
-/* What another mirror needs to know of a lookup. False: too long to be sent. */
-MUST_USE bool neighbor_text(const struct lookup *w, bool sibling, struct buf *out);
+/* What another mirror needs to know of a lookup. parent: of the mirror that this one has asked
+ * before. False: too long to be sent. */
+MUST_USE bool neighbor_text(const struct lookup *w, bool sibling, enum lookup_parent parent,
+                            struct buf *out);
 struct neighbor_asked {
     struct lookup lookup; /* without origin and reader */
     uint64_t origin;      /* its identity */

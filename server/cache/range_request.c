@@ -325,7 +325,7 @@ static bool aim_at_neighbor(struct range_request *fl, struct origin_request_para
     const struct cache *c = f->cache;
     struct buf text = BUF_INIT(NEIGHBOR_TEXT_MAX);
     char signature[NEIGHBOR_SIGNATURE_ROOM];
-    bool fits = neighbor_text(&f->lookup, fl->to->sibling, &text);
+    bool fits = neighbor_text(&f->lookup, fl->to->sibling, f->parent, &text);
 
     if (fits) {
         c->neighbors->sign(c->neighbors_arg, buf_slice(&text), signature);
@@ -1010,6 +1010,7 @@ static void on_range_request_done(void *arg, int rc, const struct err *why)
     becomes(fl, RANGE_REQUEST_DUE);
     fl->paused = false;
     if (broke) {
+        f->parent = fl->to->sibling ? f->parent : PARENT_IS_DEAD;
         f->cache->neighbors->failed(f->cache->neighbors_arg, fl->to->origin, rc);
         leave_neighbor(f, fl->to);
     }

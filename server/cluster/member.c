@@ -115,10 +115,11 @@ static void note_clone(struct members *m)
 static bool judge_foreign(struct members *m, const struct foreign *now)
 {
     struct foreign *was = &m->foreign;
-    uint64_t now_ms = clock_now_ms();
+    uint64_t now_ms = clock_now_ms(), beats;
 
     if (strcmp(was->boot, now->boot) == 0 && was->beat == now->beat) {
-        return now_ms - was->since_ms > 2 * m->set.beat_ms + m->set.beat_ms / 5;
+        beats = strcmp(now->address, m->set.self.address) == 0 ? 1 : 2;
+        return now_ms - was->since_ms > beats * m->set.beat_ms + m->set.beat_ms / 5;
     }
     was->changes = was->boot[0] != '\0' ? was->changes + 1 : 0;
     memcpy(was->boot, now->boot, sizeof was->boot);
@@ -141,10 +142,6 @@ static bool may_overwrite(struct members *m, struct slice bytes)
     boot_text(m, mine);
     if (!member_document_read(bytes, &d) || d.boot[0] == '\0' || strcmp(d.boot, mine) == 0) {
         return true;
-    }
-    if (m->beat == 0 && d.member.address[0] != '\0' &&
-        strcmp(d.member.address, m->set.self.address) == 0) {
-        return true; /* only one process has that address, and it is this one */
     }
     memcpy(now.boot, d.boot, sizeof now.boot);
     memcpy(now.address, d.member.address, sizeof now.address);
@@ -754,6 +751,22 @@ uint64_t members_format(struct members *m)
     return complete ? newest : 0;
 }
 
+/* Under the lock. */
+static bool are_known(const struct members *m)
+{
+    return !m->started || m->rests || m->read_ms != 0;
+}
+
+bool members_are_known(struct members *m)
+{
+    bool known;
+
+    lock_take(&m->lock);
+    known = are_known(m);
+    lock_drop(&m->lock);
+    return known;
+}
+
 size_t members_recent(struct members *m, struct member *out, size_t room)
 {
     uint64_t now_ms = clock_now_ms();
@@ -793,7 +806,7 @@ enum member_presence members_find(struct members *m, struct slice digits, struct
     uint64_t now_ms = clock_now_ms();
 
     lock_take(&m->lock);
-    found = m->started && !m->rests && m->read_ms == 0 ? MEMBER_AWAY : MEMBER_UNKNOWN;
+    found = are_known(m) ? MEMBER_UNKNOWN : MEMBER_AWAY;
     for (size_t i = 0; i < m->recent_count; i++) {
         if (has_digits(&m->recent[i].member, digits) &&
             m->recent[i].seen_ms + MEMBER_AWAY_MS > now_ms) {

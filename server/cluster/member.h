@@ -17,10 +17,10 @@
  * pauses: origins that have asked the node for a pause (429 or 503 with Retry-After), and until
  * when, by the clock of the bucket.
  *
- * A node that finds another boot's words under its own id overwrites them at its start if they name
- * its own address: they are of its own past. Otherwise it leaves them alone until they have not
- * changed for two beats. If they change twice, another mirror writes them, and one of the two has a
- * copy of the other's state_dir: members_is_cloned().
+ * A node that finds another boot's words under its own id leaves them alone until they have not
+ * changed for two beats, or for one if they name its own address: they are of its own past. If they
+ * change twice, another mirror writes them, and one of the two has a copy of the other's state_dir:
+ * members_is_cloned().
  *
  * owns     a thread; borrows the bucket
  * threads  any but for open, start and close
@@ -131,6 +131,8 @@ const char *member_state_name(enum member_state state);
 enum member_presence { MEMBER_ALIVE, MEMBER_AWAY, MEMBER_UNKNOWN };
 /* The other nodes with an address that were heard of within MEMBER_AWAY_MS, at most `room`. */
 size_t members_recent(struct members *m, struct member *out, size_t room);
+/* False: this node has announced itself, and has not read yet who the others are. */
+bool members_are_known(struct members *m);
 /* The other node whose id begins with these digits, of those that were heard of a moment ago.
  * Before the others have been read, MEMBER_AWAY. *out is set if it is alive. */
 enum member_presence members_find(struct members *m, struct slice digits, struct member *out);

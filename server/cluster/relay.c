@@ -162,6 +162,11 @@ size_t relay_others(struct relay *r, struct member *out, size_t room)
     return kept;
 }
 
+bool relay_knows_others(struct relay *r)
+{
+    return members_are_known(r->members);
+}
+
 size_t relay_recent(struct relay *r, struct member *out, size_t room)
 {
     return members_recent(r->members, out, room);

@@ -63,6 +63,7 @@ void relay_heard(struct relay *r, const char *node); /* it is there again */
 size_t relay_others(struct relay *r, struct member *out, size_t room);
 /* The other mirrors that are there, or may come back. */
 size_t relay_recent(struct relay *r, struct member *out, size_t room);
+bool relay_knows_others(struct relay *r); /* false: they have not been read yet */
 /* Whether the caller may wait for one to come back, until relay_wait_end(). Few may, and none when
  * this mirror is about to end. */
 MUST_USE bool relay_wait_begin(struct relay *r);

@@ -137,7 +137,7 @@ static int ask_recent(struct relay *r, struct slice target, struct question *q)
     size_t answered = ask_each(r, m, n, target, q, &found);
 
     free(m);
-    return judge(q, found, answered >= n, q->e);
+    return judge(q, found, answered >= n && relay_knows_others(r), q->e);
 }
 
 static int ask_until_it_is_back(struct relay *r, struct slice target, struct question *q)
@@ -185,7 +185,7 @@ static int ask_alive(struct relay *r, struct slice target, struct question *q)
     size_t recent = relay_recent(r, m, MEMBERS_MAX);
 
     free(m);
-    return judge(q, found, answered >= recent, q->e);
+    return judge(q, found, answered >= recent && relay_knows_others(r), q->e);
 }
 
 static int into_buf(void *arg, struct slice bytes)

@@ -101,7 +101,7 @@ static void a_lookup_arrives_as_it_was(void **state)
     struct arena a = {0};
 
     (void)state;
-    assert_true(neighbor_text(&w, false, &text));
+    assert_true(neighbor_text(&w, false, PARENT_IS_UNKNOWN, &text));
     assert_true(neighbor_lookup(buf_slice(&text), &a, &got));
     check_texts(&got.lookup, &w);
     check_numbers(&got.lookup, &w);
@@ -110,9 +110,11 @@ static void a_lookup_arrives_as_it_was(void **state)
     assert_int_equal(got.lookup.errors, REFUSALS_END_KEPT); /* the rest is the asker's own affair */
     assert_true(got.lookup.origin == NULL && got.lookup.hint_end == LENGTH_UNKNOWN);
     buf_clear(&text);
-    assert_true(neighbor_text(&w, true, &text));
+    assert_int_equal(got.lookup.parent, PARENT_IS_UNKNOWN);
+    assert_true(neighbor_text(&w, true, PARENT_IS_DEAD, &text));
     assert_true(neighbor_lookup(buf_slice(&text), &a, &got));
     assert_int_equal(got.lookup.asker, NEIGHBOR_ASKS_HELD);
+    assert_int_equal(got.lookup.parent, PARENT_IS_DEAD);
     arena_fini(&a);
     buf_free(&text);
 }
@@ -125,7 +127,7 @@ static void a_damaged_one_is_refused(void **state)
     struct arena a = {0};
 
     (void)state;
-    assert_true(neighbor_text(&w, false, &text));
+    assert_true(neighbor_text(&w, false, PARENT_IS_UNKNOWN, &text));
     for (size_t n = 0; n < text.n; n += 4) { /* cut off between bytes */
         assert_false(neighbor_lookup(slice_of(text.p, n), &a, &got));
     }
@@ -145,7 +147,7 @@ static void one_that_is_too_long_is_not_sent(void **state)
     (void)state;
     memset(key, 'k', NEIGHBOR_TEXT_MAX);
     w.key = slice_of(key, NEIGHBOR_TEXT_MAX);
-    assert_false(neighbor_text(&w, false, &text));
+    assert_false(neighbor_text(&w, false, PARENT_IS_UNKNOWN, &text));
     free(key);
     buf_free(&text);
 }

@@ -315,12 +315,11 @@ int ctl_cluster_check(struct ctl *c, struct err *e)
     json_t *ok = NULL;
     int rc;
 
-    if (c->config_given) {
-        return check_without_daemon(c, e);
-    }
     s.list = json_array();
     rc = ask(c, request("cluster.check"), on_check_step, NULL, &s, &ok, &why);
-    if (rc == E_NETWORK && json_array_size(s.list) == 0) {
+    if (c->socket == NULL) { /* the file names none, and mirrord says what is wrong with it */
+        rc = check_without_daemon(c, e);
+    } else if (rc == E_NETWORK && json_array_size(s.list) == 0) {
         say(c, "no daemon is running at %s: checking the bucket of %s directly\n", c->socket,
             c->config);
         rc = check_without_daemon(c, e);

@@ -342,6 +342,15 @@ static void fill_admin(struct daemon *d)
                                    .ops = {reload, try_conf, d}};
 }
 
+/* The signals are blocked: daemon_run() takes them. */
+static bool is_end_signalled(void)
+{
+    sigset_t set;
+
+    sigpending(&set);
+    return sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1;
+}
+
 int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
 {
     struct daemon *d = NEW(struct daemon);
@@ -382,7 +391,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     }
     if (c->cluster.bucket.url != NULL) {
         notify_systemd("EXTEND_TIMEOUT_USEC=600000000\nSTATUS=reading the cluster's log");
-        rc = cluster_open(&c->cluster, d->store, &d->cluster, e);
+        rc = cluster_open(&c->cluster, d->store, is_end_signalled, &d->cluster, e);
         if (rc != 0) {
             goto out;
         }

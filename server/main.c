@@ -458,6 +458,9 @@ static int serve_mirror(const char *path)
     if (rc == 0) {
         rc = daemon_run(d, &why);
         daemon_close(&d);
+    } else if (rc == E_CANCELLED) {
+        log_info("daemon.ended", "why=\"it was told to end before it served\"");
+        rc = 0;
     }
     curl_global_cleanup();
     log_end();

@@ -830,6 +830,11 @@ void bucket_interrupt(struct bucket *b)
     }
 }
 
+bool bucket_is_interrupted(const struct bucket *b)
+{
+    return atomic_load(&b->is_interrupted);
+}
+
 void bucket_close(struct bucket **bp)
 {
     struct bucket *b = *bp;

@@ -47,6 +47,7 @@ void bucket_close(struct bucket **bp); /* no call is under way; NULL is fine */
 /* All calls return E_CANCELLED from now on, also those that are under way. For a program that is
  * about to end. A write that is cancelled may have happened. */
 void bucket_interrupt(struct bucket *b);
+bool bucket_is_interrupted(const struct bucket *b);
 const char *bucket_place(const struct bucket *b); /* "s3://bucket/prefix/ at https://..." */
 
 /* Whether a write that returned rc may have happened, or may still happen. False for success,

@@ -36,6 +36,7 @@ enum {
     KEEP_MS = 5000,  /* between looks whether a checkpoint is due */
     CHECK_AGAIN_MS = 10 * 60 * 1000, /* after a check that failed */
     MOVING_LOOK_MS = 20,
+    OPENING_LOOK_MS = 50,
     MEMBERS_AWAIT_MS = 3000,
 };
 
@@ -56,9 +57,14 @@ struct cluster {
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
     uint64_t boot;
-    atomic_bool joined;      /* its rows are the cluster's; else it stands alone */
-    atomic_bool parted;      /* it stands alone because it has left the cluster */
-    atomic_bool ends;        /* what takes long stops */
+    atomic_bool joined; /* its rows are the cluster's; else it stands alone */
+    atomic_bool parted; /* it stands alone because it has left the cluster */
+    atomic_bool ends;   /* what takes long stops */
+    struct {            /* while it opens: ends that early */
+        bool (*must_end)(void);
+        pthread_t thread;
+        atomic_bool over, gives_up;
+    } opening;
     _Atomic uint64_t format; /* the keeper has read it */
     struct collect *collect; /* NULL: not yet */
     pthread_t keeper;
@@ -810,6 +816,7 @@ static int open_sequencer(struct cluster *c, struct err *e)
         return err_set(e, E_CORRUPT, "the row of this node's id cannot be decoded");
     }
     set.may_be_alone = true;
+    set.gives_up = &c->opening.gives_up;
     return sequencer_start(c->store, c->bucket, &set, &c->sequencer, e);
 }
 
@@ -833,7 +840,7 @@ static int check_alone(struct cluster *c, struct err *e)
 static int look_at_rows(struct cluster *c, struct err *e)
 {
     enum sequencer_rows rows;
-    int rc = adopt_finish(c->store, c->bucket, &c->ends, e);
+    int rc = adopt_finish(c->store, c->bucket, &c->opening.gives_up, e);
 
     rc = rc != 0 ? rc : leave_finish(c->store, e);
     rc = rc != 0 ? rc : sequencer_look(c->store, &rows, e);
@@ -895,11 +902,55 @@ static struct hints *open_hints(struct cluster *c)
     return h;
 }
 
-int cluster_open(const struct cluster_settings *set, struct store *s, struct cluster **out,
-                 struct err *e)
+static void interrupt_requests(struct cluster *c)
+{
+    tree_content_interrupt(c->trees);
+    bucket_interrupt(c->content);
+    bucket_interrupt(c->bucket);
+}
+
+static void *run_opening_watch(void *arg)
+{
+    struct cluster *c = arg;
+    struct timespec look = {.tv_nsec = OPENING_LOOK_MS * 1000000};
+
+    while (!atomic_load(&c->opening.over)) {
+        if (c->opening.must_end()) {
+            atomic_store(&c->opening.gives_up, true);
+            interrupt_requests(c);
+            break;
+        }
+        nanosleep(&look, NULL);
+    }
+    return NULL;
+}
+
+/* What needs the bucket, which may be away or have much to be read. */
+static int open_log(struct cluster *c, bool (*must_end)(void), struct err *e)
+{
+    uint64_t format;
+    int rc;
+
+    c->opening.must_end = must_end;
+    if (must_end != NULL) {
+        c->opening.thread = thread_start("opening", run_opening_watch, c);
+    }
+    rc = look_at_format(c, &format, e);
+    rc = rc != 0 ? rc : look_at_rows(c, e);
+    rc = rc != 0 ? rc : open_sequencer(c, e);
+    rc = rc != 0 ? rc : look_at_format(c, &format, e);
+    if (must_end != NULL) {
+        atomic_store(&c->opening.over, true);
+        pthread_join(c->opening.thread, NULL);
+    }
+    return rc != 0 && c->opening.gives_up ? err_set(e, E_CANCELLED, "this mirror is shutting down")
+                                          : rc;
+}
+
+int cluster_open(const struct cluster_settings *set, struct store *s, bool (*must_end)(void),
+                 struct cluster **out, struct err *e)
 {
     struct cluster *c = NEW(struct cluster);
-    uint64_t format;
     int rc;
 
     *out = NULL;
@@ -926,10 +977,7 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
                                           .needs_node = on_node_looked_up,
                                           .arg = c};
     store_set_blob_source(s, &c->blob_source);
-    rc = look_at_format(c, &format, e);
-    rc = rc != 0 ? rc : look_at_rows(c, e);
-    rc = rc != 0 ? rc : open_sequencer(c, e);
-    rc = rc != 0 ? rc : look_at_format(c, &format, e);
+    rc = open_log(c, must_end, e);
     if (rc != 0) {
         store_set_blob_source(s, NULL);
         cluster_close(&c);
@@ -1093,10 +1141,8 @@ void cluster_stop(struct cluster *c)
     if (!moving && c->joined && answers_now(c)) { /* else it may be about to start its members */
         members_leave(c->members);
     }
-    tree_content_interrupt(c->trees);
     collect_interrupt(c->collect);
-    bucket_interrupt(c->content);
-    bucket_interrupt(c->bucket);
+    interrupt_requests(c);
     wait_for_moving(c);
     stop_keeper(c);
     stop_checker(c);

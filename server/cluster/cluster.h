@@ -68,8 +68,11 @@ struct cluster_settings {
 
 struct cluster;
 
-MUST_USE int cluster_open(const struct cluster_settings *set, struct store *s, struct cluster **out,
-                          struct err *e);
+/* Waits for the bucket up to a minute, and reads the whole log. must_end(): whether that is to be
+ * given up, with E_CANCELLED or, if it is done already, with a cluster that cannot reach its bucket
+ * any more; asked again and again, on another thread. May be NULL. */
+MUST_USE int cluster_open(const struct cluster_settings *set, struct store *s,
+                          bool (*must_end)(void), struct cluster **out, struct err *e);
 /* For a start without a cluster section. E_CONFIG: the store is that of a mirror of a cluster. */
 MUST_USE int cluster_absent(struct store *s, struct err *e);
 /* Without a daemon and without the bucket: as leave_offline(). */

@@ -12,6 +12,7 @@ enum {
     CLOCK_SKEW_S = 300,
     TRIES = 5,
     TRY_MS = 200,
+    PAUSE_SLICE_MS = 50,
     RANGE_BYTES = 4096,
     RACES_MAX = 4 * PROBE_ROUNDS,
 };
@@ -31,11 +32,14 @@ static const char *key_of(const struct probe *p, const char *what, unsigned n,
     return key;
 }
 
-static void sleep_ms(uint64_t ms)
+/* Not longer than until the bucket is interrupted. */
+static void pause_ms(const struct bucket *b, uint64_t ms)
 {
-    struct timespec t = {(time_t)(ms / 1000), (long)(ms % 1000 * 1000000)};
+    const struct timespec slice = {0, PAUSE_SLICE_MS * 1000000};
 
-    nanosleep(&t, NULL);
+    for (uint64_t t = 0; t < ms && !bucket_is_interrupted(b); t += PAUSE_SLICE_MS) {
+        nanosleep(&slice, NULL);
+    }
 }
 
 /* A busy bucket is asked again: whether it is slow is not the question here. */
@@ -45,7 +49,7 @@ static int get(struct bucket *b, const char *key, struct buf *out, struct err *e
 
     for (unsigned i = 0; i < TRIES && (rc == E_AGAIN || rc == E_TIMEOUT); i++) {
         if (i != 0) {
-            sleep_ms(TRY_MS << i);
+            pause_ms(b, TRY_MS << i);
         }
         rc = bucket_get(b, key, out, e);
     }
@@ -62,7 +66,7 @@ static int create(struct bucket *b, const char *key, struct slice body, struct e
     for (unsigned i = 0; i < TRIES && (i == 0 || (bucket_is_undecided(rc) && rc != E_CANCELLED));
          i++) {
         if (i != 0) {
-            sleep_ms(TRY_MS << i);
+            pause_ms(b, TRY_MS << i);
         }
         rc = bucket_create(b, key, body, e);
     }
@@ -240,7 +244,7 @@ static int check_race(struct probe *p, struct err *e)
         rc = judge_race(&r, e);
         good += rc == 0;
         if (rc == E_AGAIN && round + 1 < RACES_MAX) {
-            sleep_ms(TRY_MS);
+            pause_ms(p->b, TRY_MS);
             rc = 0;
         }
         p->races = round + 1;

@@ -1164,7 +1164,7 @@ int sequencer_look(struct store *s, enum sequencer_rows *out, struct err *e)
 /* For the first time. known: the store can be read without the bucket. */
 static int read_first_time(struct cluster_sequencer *q, bool known, struct err *e)
 {
-    struct retry again = {.limit_ms = known ? START_KNOWN_MS : START_MS};
+    struct retry again = {.limit_ms = known ? START_KNOWN_MS : START_MS, .stop = q->set.gives_up};
     uint64_t begun_ms;
     int rc;
 
@@ -1172,6 +1172,10 @@ static int read_first_time(struct cluster_sequencer *q, bool known, struct err *
         begun_ms = clock_boot_ms();
         rc = check_bucket(q, e);
         rc = rc != 0 ? rc : log_catch_up(q->log, e);
+        if (retry_may_pass(rc) && !known && again.failures == 0) {
+            log_warn("cluster.waiting", "bucket=\"%s\" at_most_s=%d why=\"%s\"",
+                     bucket_place(q->bucket), START_MS / 1000, e->text);
+        }
     } while (rc != 0 && retry_wait(&again, rc));
     if (rc == 0 || (known && retry_may_pass(rc))) {
         note_result(q, begun_ms, rc, e);

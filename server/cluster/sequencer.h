@@ -75,6 +75,7 @@ struct sequencer_settings {
     uint64_t poll_ms;                /* 0: 1 s */
     uint64_t settle_ms;              /* 0: as log.h */
     bool may_be_alone;               /* a store with rows of its own is not refused */
+    const atomic_bool *gives_up;     /* is set to end sequencer_start() early; may be NULL */
     const struct sequencer_ops *ops; /* or NULL */
     void *arg;
 };

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from harness.bucket import Bucket, Fault
-from harness.mirrord import free_port, know_each_other, until
+from harness.mirrord import Mirrord, free_port, know_each_other, until
 from harness.tree_origin import TreeOrigin
 from system.test_hosted_hub import Hub
 
@@ -239,6 +239,29 @@ def test_a_start_without_the_bucket(node, bucket):
     assert a.put("/models/me/gpt/y", b"no", token=token).status == 503
     bucket.faults = []
     until(lambda: a.put("/models/me/gpt/y", b"yes", token=token).status == 201)
+
+
+@pytest.mark.parametrize("fault", ["cut", "503", "slow", "no process listens"])
+def test_a_mirror_that_waits_for_the_bucket_ends_in_order(bucket, tmp_path, fault):
+    """It has not served yet, and ends with 0 all the same: not as one that gave up."""
+    access, away = bucket.access(bucket.keys_file(tmp_path)), fault == "no process listens"
+    bucket.faults = [] if away else [Fault(fault, delay=3600)]
+    m = Mirrord(f'{REPO} cluster "{bucket.url}" {{ {access.replace(str(bucket.port), str(free_port())) if away else access} }}')
+    try:
+        m.start(wait=False)
+        if fault == "slow":
+            until(lambda: bucket.at_once > 0)
+        else:
+            m.says("cluster.waiting")
+            assert re.search(r'cluster.waiting bucket="s3://mirror/prod/ at http://[^"]*" at_most_s=60 why="[^"]+"', m.log())
+        m.stop()
+        assert "daemon.ended" in m.log() and m.log().count("cluster.waiting") == (fault != "slow")
+        bucket.faults = []
+        if not away:
+            m.start()
+            assert "store.unclean" not in m.log()
+    finally:
+        m.remove()
 
 
 def test_a_bucket_that_stays_away_is_reported_once(node, bucket):

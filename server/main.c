@@ -320,7 +320,8 @@ static int check_cluster(const char *path, bool json)
             err_set(&why, E_CONFIG, "%s: there is no cluster section, so no bucket to check", path);
     }
     rc = rc != 0 ? rc : bucket_open(&c->cluster.bucket, &b, &why);
-    rc = rc != 0 ? rc : probe_run(b, nonce, say_step, json ? &steps : NULL, &why);
+    rc =
+        rc != 0 ? rc : probe_run(b, PROBE_ROUNDS_MANY, nonce, say_step, json ? &steps : NULL, &why);
     if (json) {
         print_check_json(b != NULL ? bucket_place(b) : NULL, &steps, &why);
     } else if (rc == 0) {

@@ -606,6 +606,7 @@ static void stop_keeper(struct cluster *c)
 
 struct check {
     struct cluster *cluster;
+    unsigned rounds; /* as of probe_run() */
     void (*step)(void *arg, const struct probe_step *s);
     void *arg;
     enum probe_check reached;
@@ -712,7 +713,7 @@ static int check_bucket(struct check *k, struct err *e)
     if (busy) {
         return err_set(e, E_BUSY, "the bucket is being checked; try again when that has ended");
     }
-    rc = probe_run(c->bucket, random_u64(), on_step, k, &why);
+    rc = probe_run(c->bucket, k->rounds, random_u64(), on_step, k, &why);
     if (rc == 0) {
         note_passed(c);
     }
@@ -737,7 +738,7 @@ static int check_bucket(struct check *k, struct err *e)
 int cluster_check(struct cluster *c, void (*step)(void *arg, const struct probe_step *s), void *arg,
                   struct err *e)
 {
-    struct check k = {.cluster = c, .step = step, .arg = arg};
+    struct check k = {.cluster = c, .rounds = PROBE_ROUNDS_MANY, .step = step, .arg = arg};
 
     return check_bucket(&k, e);
 }
@@ -760,7 +761,7 @@ static bool wait_for_check(struct cluster *c)
 static void *run_checker(void *arg)
 {
     struct cluster *c = arg;
-    struct check k = {.cluster = c};
+    struct check k = {.cluster = c, .rounds = PROBE_ROUNDS};
 
     lock_take(&c->check_lock);
     while (!c->stopping) {
@@ -789,8 +790,9 @@ static void stop_checker(struct cluster *c)
 static int on_check(void *arg, struct err *e)
 {
     struct cluster *c = arg;
+    struct check k = {.cluster = c, .rounds = PROBE_ROUNDS};
     bool is_new = false;
-    int rc = cluster_check(c, NULL, NULL, e);
+    int rc = check_bucket(&k, e);
 
     rc = rc != 0 ? rc : check_identity(c, &is_new, e);
     if (rc == 0) {

@@ -207,7 +207,7 @@ struct cluster_status {
     struct relay_stats relayed;
 };
 void cluster_status(struct cluster *c, struct cluster_status *out);
-/* Probes the bucket now, as probe_run() does. E_BUSY: another check is running. */
+/* Probes the bucket now, as probe_run() with many rounds. E_BUSY: another check is running. */
 MUST_USE int cluster_check(struct cluster *c, void (*step)(void *arg, const struct probe_step *s),
                            void *arg, struct err *e);
 /* Collects now (collect.h). */

@@ -14,15 +14,19 @@ enum {
     TRY_MS = 200,
     PAUSE_SLICE_MS = 50,
     RANGE_BYTES = 4096,
-    RACES_MAX = 4 * PROBE_ROUNDS,
+    RACES_AT_ONCE = 8,
+    RACES_MORE = 4 * PROBE_ROUNDS, /* if some prove nothing */
+    RACES_MAX = PROBE_ROUNDS_MANY + RACES_MORE,
 };
 
 struct probe {
     struct bucket *b;
     uint64_t nonce;
-    bool wrote;      /* there are keys to remove */
-    unsigned races;  /* keys of races that were made */
-    struct err note; /* what can be done without */
+    unsigned rounds;         /* races that must prove something */
+    bool wrote;              /* there are keys to remove */
+    unsigned races;          /* that were made */
+    bool remains[RACES_MAX]; /* the key of that race was not removed */
+    struct err note;         /* what can be done without */
 };
 
 static const char *key_of(const struct probe *p, const char *what, unsigned n,
@@ -147,9 +151,12 @@ struct racer {
 
 struct race {
     struct bucket *b;
-    const char *key;
+    char key[BUCKET_KEY_ROOM];
+    pthread_t thread;
     pthread_barrier_t start;
     struct racer racer[PROBE_RACERS];
+    int rc;
+    struct err why;
 };
 
 static void *run_racer(void *arg)
@@ -161,7 +168,7 @@ static void *run_racer(void *arg)
     return NULL;
 }
 
-static void run_race(struct race *r)
+static void run_racers(struct race *r)
 {
     pthread_barrier_init(&r->start, NULL, PROBE_RACERS);
     for (unsigned i = 0; i < PROBE_RACERS; i++) {
@@ -230,25 +237,71 @@ static int judge_race(struct race *r, struct err *e)
     return rc;
 }
 
+/* A key of which some request may still be written is removed at the end. */
+static void *run_race(void *arg)
+{
+    struct race *r = arg;
+
+    run_racers(r);
+    r->rc = judge_race(r, &r->why);
+    if (r->rc == 0) {
+        (void)!bucket_delete(r->b, r->key, NULL);
+    }
+    return NULL;
+}
+
+static void run_races(struct probe *p, struct race *race, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        race[i] = (struct race){.b = p->b};
+        key_of(p, "race", p->races + i, race[i].key);
+        race[i].thread = thread_start("probe", run_race, &race[i]);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        pthread_join(race[i].thread, NULL);
+        p->remains[p->races + i] = race[i].rc != 0;
+    }
+    p->races += n;
+}
+
+/* The result of several: a broken promise before everything else, and E_AGAIN if nothing is worse.
+ */
+static int worst_race(const struct race *race, unsigned n, struct err *e)
+{
+    const struct race *worst = &race[0];
+
+    for (unsigned i = 1; i < n; i++) {
+        bool worse = race[i].rc == E_UNSUPPORTED || worst->rc == 0 ||
+                     (worst->rc == E_AGAIN && race[i].rc != 0);
+        worst = worse && worst->rc != E_UNSUPPORTED ? &race[i] : worst;
+    }
+    return worst->rc != 0 ? err_set(e, worst->rc, "%s", worst->why.text) : 0;
+}
+
 /* Rounds that prove nothing are repeated, under other keys. */
 static int check_race(struct probe *p, struct err *e)
 {
-    char key[BUCKET_KEY_ROOM];
-    struct race r = {.b = p->b, .key = key};
-    unsigned good = 0;
+    struct race *race = mem_array(RACES_AT_ONCE, sizeof race[0]);
+    unsigned good = 0, n;
     int rc = 0;
 
-    for (unsigned round = 0; rc == 0 && good < PROBE_ROUNDS; round++) {
-        key_of(p, "race", round, key);
-        run_race(&r);
-        rc = judge_race(&r, e);
-        good += rc == 0;
-        if (rc == E_AGAIN && round + 1 < RACES_MAX) {
+    while (rc == 0 && good < p->rounds) {
+        if (p->races + RACES_AT_ONCE > p->rounds + RACES_MORE) {
+            rc = err_set(e, E_AGAIN, "the bucket is too busy: few responses say who created a key");
+            break;
+        }
+        n = (unsigned)min_u64(RACES_AT_ONCE, p->rounds - good);
+        run_races(p, race, n);
+        rc = worst_race(race, n, e);
+        for (unsigned i = 0; i < n; i++) {
+            good += race[i].rc == 0;
+        }
+        if (rc == E_AGAIN && p->races + RACES_AT_ONCE <= p->rounds + RACES_MORE) {
             pause_ms(p->b, TRY_MS);
             rc = 0;
         }
-        p->races = round + 1;
     }
+    free(race);
     return rc;
 }
 
@@ -320,12 +373,14 @@ static void remove_keys(struct probe *p)
         (void)!bucket_delete(p->b, key_of(p, once[i], 0, key), NULL);
     }
     for (unsigned i = 0; i < p->races; i++) {
-        (void)!bucket_delete(p->b, key_of(p, "race", i, key), NULL);
+        if (p->remains[i]) {
+            (void)!bucket_delete(p->b, key_of(p, "race", i, key), NULL);
+        }
     }
 }
 
-int probe_run(struct bucket *b, uint64_t nonce, void (*step)(void *arg, const struct probe_step *s),
-              void *arg, struct err *e)
+int probe_run(struct bucket *b, unsigned rounds, uint64_t nonce,
+              void (*step)(void *arg, const struct probe_step *s), void *arg, struct err *e)
 {
     static const struct {
         const char *what;
@@ -339,7 +394,7 @@ int probe_run(struct bucket *b, uint64_t nonce, void (*step)(void *arg, const st
         [PROBE_RANGE] = {"a range is that range", check_range},
         [PROBE_VERSIONS] = {"it keeps no old versions", check_versions},
     };
-    struct probe p = {.b = b, .nonce = nonce};
+    struct probe p = {.b = b, .nonce = nonce, .rounds = rounds};
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < sizeof steps / sizeof steps[0]; i++) {

@@ -3,9 +3,9 @@
  * One promise matters most: of several requests that create the same key at the same time, exactly
  * one succeeds, and the key then has the bytes of that request. Some stores keep this promise in a
  * sequential test and break it under concurrency, so the probe sends concurrent requests. A probe
- * takes about 100 small requests, and removes the keys that it has made.
+ * takes ten small requests for each round, and removes the keys that it has made.
  *
- * threads  any except a loop's; blocks, and starts PROBE_RACERS threads for its races
+ * threads  any except a loop's; blocks, and starts some dozens of threads for its races
  * errors   E_UNSUPPORTED: the bucket breaks a promise; the message says which and how. The codes of
  *          bucket.h: the bucket could not be tested
  */
@@ -14,7 +14,9 @@
 
 #include "server/cluster/bucket.h"
 
-enum { PROBE_RACERS = 8, PROBE_ROUNDS = 8 };
+/* A store that breaks the promise only now and then is found by many rounds. Each round is a key
+ * that PROBE_RACERS requests create at the same time; a few keys are raced for at once. */
+enum { PROBE_RACERS = 8, PROBE_ROUNDS = 16, PROBE_ROUNDS_MANY = 256 };
 
 enum probe_check {
     PROBE_READ,     /* it can be read */
@@ -35,8 +37,9 @@ struct probe_step {
 };
 
 /* step() is called after each step, also after a step that failed, which is the last. step may be
- * NULL. nonce: makes the keys of this run differ from those of other runs. */
-MUST_USE int probe_run(struct bucket *b, uint64_t nonce,
+ * NULL. rounds: PROBE_ROUNDS, up to PROBE_ROUNDS_MANY. nonce: makes the keys of this run differ
+ * from those of other runs. */
+MUST_USE int probe_run(struct bucket *b, unsigned rounds, uint64_t nonce,
                        void (*step)(void *arg, const struct probe_step *s), void *arg,
                        struct err *e);
 

@@ -844,7 +844,7 @@ int main(int argc, char **argv)
     set.authorization = buf_cstr(&keys);
     rc = rc != 0 ? rc : bucket_open(&set, &b, &e);
     if (rc == 0 && strcmp(argv[4], "probe") == 0) {
-        rc = probe_run(b, clock_now_ns(), on_step, NULL, &e);
+        rc = probe_run(b, PROBE_ROUNDS, clock_now_ns(), on_step, NULL, &e);
     } else if (rc == 0 && strcmp(argv[4], "store") == 0) {
         CHECK(argc >= 11);
         rc = publish_rows(b, argv + 5, argc > 11 && strcmp(argv[11], "used") == 0);

@@ -318,8 +318,9 @@ def test_mirrors_that_wait_for_a_move(alone, section, bucket, request):
     held.start()
     early = Mirrord(REPO + section, cert=m.cert)
     request.addfinalizer(early.remove)
+    before = bucket.counts.get(("PUT", "probe"), 0)
     early.start(wait=False)
-    until(lambda: bucket.counts.get(("PUT", "probe"), 0) > 100)
+    until(lambda: bucket.counts.get(("PUT", "probe"), 0) > before + 100)
     assert early.child.poll() is None and not bucket.under("log/")
     same_files(m, m.files)  # it serves while changes wait
     m.kill()

@@ -11,6 +11,7 @@ import pytest
 from harness.bucket import Fault
 from harness.image import Image, manifest
 from harness.mirrord import SLOW, know_each_other, until
+from system.test_agent import Agent
 from system.test_cluster import bucket, has, node, seen  # noqa: F401  (fixtures)
 from system.test_hf_xet import CHUNK, frames
 from system.test_hosted_hub import Hub
@@ -229,3 +230,17 @@ def test_words_about_a_file_do_not_bring_it(node, bucket, stored):
         seen(m, f"/v2/models/me/other/blobs/sha256:{HEX}", DATA)
         m.ctl("cache", "gc")
         m.ctl("verify", "--deep")
+
+
+# --- what an agent makes of it ---
+
+@pytest.mark.parametrize("listed", [True, False], ids=["list", "no list"])
+def test_an_agent_pulls_a_folder(node, bucket, stored, tmp_path, listed):
+    """With the list it asks for parts; without one it takes one stream. The bucket sends the file once."""
+    b = knowing(node)
+    if not listed:
+        bucket.faults = [Fault("flip", "pack/", ("GET",))]
+    Agent(tmp_path / "agent", b)("pull", "models/me/gpt/", "--to", tmp_path / "gpt")
+    assert (tmp_path / "gpt/x").read_bytes() == DATA
+    assert bucket.sent["blob"] == SIZE
+    assert len(b.answered("/models/me/gpt/x", status=206 if listed else 200)) >= (3 if listed else 1)

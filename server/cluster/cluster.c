@@ -941,6 +941,9 @@ static int open_log(struct cluster *c, bool (*must_end)(void), struct err *e)
     rc = rc != 0 ? rc : look_at_rows(c, e);
     rc = rc != 0 ? rc : open_sequencer(c, e);
     rc = rc != 0 ? rc : look_at_format(c, &format, e);
+    if (rc != 0 && c->sequencer != NULL) {
+        sequencer_stop(c->sequencer);
+    }
     if (must_end != NULL) {
         atomic_store(&c->opening.over, true);
         pthread_join(c->opening.thread, NULL);

@@ -58,7 +58,7 @@ struct members {
     struct member other[MEMBERS_MAX];
     size_t count;
     bool complete;  /* the list was read, and other[] has all that it had */
-    struct recent { /* all that were alive within MEMBER_AWAY_MS */
+    struct recent { /* all that were heard of within MEMBER_AWAY_MS */
         struct member member;
         uint64_t seen_ms; /* its latest announcement, by our clock */
     } recent[2 * MEMBERS_MAX];
@@ -118,7 +118,7 @@ static bool judge_foreign(struct members *m, const struct foreign *now)
     uint64_t now_ms = clock_now_ms(), beats;
 
     if (strcmp(was->boot, now->boot) == 0 && was->beat == now->beat) {
-        beats = strcmp(now->address, m->set.self.address) == 0 ? 1 : 2;
+        beats = now->address[0] != '\0' && strcmp(now->address, m->set.self.address) == 0 ? 1 : 2;
         return now_ms - was->since_ms > beats * m->set.beat_ms + m->set.beat_ms / 5;
     }
     was->changes = was->boot[0] != '\0' ? was->changes + 1 : 0;
@@ -450,7 +450,9 @@ static int read_others(struct members *m, struct err *e)
     }
     complete = kept == r->count && r->count < MEMBERS_MAX;
     r->count = kept;
-    judge_addresses(r);
+    if (rc == 0) {
+        judge_addresses(r);
+    }
     if (rc == 0 && r->lost[0] != '\0') { /* one at a time: there is no hurry */
         (void)!bucket_delete(m->set.bucket, r->lost, NULL);
     }
@@ -567,32 +569,39 @@ static void *run_members(void *arg)
     return NULL;
 }
 
-/* Until a beat that begins from now on has come to *reached. */
-static bool wait_for_progress(struct members *m, const uint64_t *reached, uint64_t wait_ms)
+/* Until that beat has come to *reached. Under the lock. */
+static bool wait_for_progress(struct members *m, const uint64_t *reached, uint64_t beat,
+                              uint64_t wait_ms)
 {
-    uint64_t end_ms = clock_now_ms() + wait_ms, now_ms, wanted;
+    uint64_t end_ms = clock_now_ms() + wait_ms, now_ms;
+
+    while (*reached < beat && !m->closing && (now_ms = clock_now_ms()) < end_ms) {
+        cond_wait_ms(&m->progress, &m->lock, end_ms - now_ms);
+    }
+    return *reached >= beat;
+}
+
+/* Has a beat begin now. */
+static bool wait_for_next(struct members *m, const uint64_t *reached, uint64_t wait_ms)
+{
     bool yes;
 
     lock_take(&m->lock);
-    wanted = m->begun + 1;
     m->changed = true;
     cond_signal(&m->wake);
-    while (*reached < wanted && !m->closing && (now_ms = clock_now_ms()) < end_ms) {
-        cond_wait_ms(&m->progress, &m->lock, end_ms - now_ms);
-    }
-    yes = *reached >= wanted;
+    yes = wait_for_progress(m, reached, m->begun + 1, wait_ms);
     lock_drop(&m->lock);
     return yes;
 }
 
 bool members_beat_now(struct members *m, uint64_t wait_ms)
 {
-    return wait_for_progress(m, &m->done, wait_ms);
+    return wait_for_next(m, &m->done, wait_ms);
 }
 
 bool members_read_now(struct members *m, uint64_t wait_ms)
 {
-    return wait_for_progress(m, &m->read, wait_ms);
+    return wait_for_next(m, &m->read, wait_ms);
 }
 
 struct members *members_open(const struct members_settings *set)
@@ -626,12 +635,8 @@ void members_start(struct members *m)
 
 void members_await_first(struct members *m, uint64_t ms)
 {
-    uint64_t due_ms = clock_now_ms() + ms, now_ms;
-
     lock_take(&m->lock);
-    while (m->read == 0 && (now_ms = clock_now_ms()) < due_ms) {
-        cond_wait_ms(&m->progress, &m->lock, due_ms - now_ms);
-    }
+    (void)!wait_for_progress(m, &m->read, 1, ms);
     lock_drop(&m->lock);
 }
 

@@ -41,7 +41,7 @@ enum {
 enum relay_place {
     RELAY_HERE,  /* this mirror answers: the upload is its own, or lost */
     RELAY_THERE, /* pass it on to *to */
-    RELAY_AWAY,  /* its mirror was there a moment ago and may come back: 503 */
+    RELAY_AWAY,  /* its mirror was there a moment ago and may come back: wait, then 503 */
 };
 
 struct loop_pool;

@@ -210,11 +210,12 @@ static void answer_digest(struct serve_loop *d, struct exchange *x, struct reque
     }
 }
 
-/* --- pokes of other mirrors (cluster/poke.h) --- */
+/* --- pokes and hellos of other mirrors (cluster/poke.h) --- */
 
 struct poke_step {
     struct step step;
-    uint64_t seq;
+    uint64_t seq;              /* of a poke */
+    char node[MEMBER_ID_ROOM]; /* of a hello */
 };
 
 static void poke_work(struct step *s)
@@ -223,6 +224,14 @@ static void poke_work(struct step *s)
     struct cluster *c = s->request->serve_loop->deps->own->admin->cluster;
 
     s->rc = cluster_poke(c, p->seq) ? 0 : E_AGAIN;
+}
+
+static void hello_work(struct step *s)
+{
+    struct poke_step *p = (struct poke_step *)s;
+    struct cluster *c = s->request->serve_loop->deps->own->admin->cluster;
+
+    s->rc = cluster_hello(c, p->node) ? 0 : E_AGAIN;
 }
 
 static void poke_done(struct step *s)
@@ -239,46 +248,54 @@ static void poke_free(struct step *s)
     (void)s;
 }
 
-static void answer_poke(struct serve_loop *d, struct exchange *x, struct request_log *v)
+/* Whether there is a cluster here, and the request is a POST; else it is answered, as one that is
+ * not well formed. */
+static bool may_be_mirrors(struct serve_loop *d, struct exchange *x, bool well_formed)
 {
-    const struct http_req *req = exchange_req(x);
-    struct slice seq = slice_from(req->query, min_u64(req->query.n, strlen("seq=")));
-    struct cluster *cluster = d->deps->own->admin->cluster;
+    bool may = well_formed && d->deps->own->admin->cluster != NULL && d->set->count != 0 &&
+               exchange_req(x)->method == METHOD_POST;
+
+    if (!may) {
+        refuse(x, 404, "not found: only the mirrors of a cluster ask for this\n");
+    }
+    return may;
+}
+
+static struct slice poke_signature(const struct http_req *req)
+{
+    return http_req_field(req, "mirrord-poke");
+}
+
+static void run_poke(struct serve_loop *d, struct exchange *x, struct request_log *v,
+                     bool is_signed, const struct poke_step *what)
+{
     struct poke_step *p;
     struct request *c;
-    uint64_t number;
 
-    if (cluster == NULL || d->set->count == 0 || req->method != METHOD_POST ||
-        !slice_u64(seq, &number)) {
-        refuse(x, 404, "not found: only the mirrors of a cluster ask for this\n");
-        return;
-    }
-    if (!cluster_signed_poke(cluster, number, http_req_field(req, "mirrord-poke"))) {
+    if (!is_signed) {
         refuse(x, 403, "the signature is not that of a mirror of this cluster\n");
         return;
     }
-    c = request_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
+    c = request_new(d, x, v, d->set->repo[0], slice_first(exchange_req(x)->path, 0));
     if (c != NULL) {
         p = NEW(struct poke_step);
-        p->seq = number;
-        p->step.work = poke_work;
+        *p = *what;
         p->step.done = poke_done;
         p->step.free = poke_free;
         request_step(c, d->deps->disk, &p->step);
     }
 }
 
-struct hello_step {
-    struct step step;
-    char node[MEMBER_ID_ROOM];
-};
-
-static void hello_work(struct step *s)
+static void answer_poke(struct serve_loop *d, struct exchange *x, struct request_log *v)
 {
-    struct hello_step *h = (struct hello_step *)s;
-    struct cluster *c = s->request->serve_loop->deps->own->admin->cluster;
+    const struct http_req *req = exchange_req(x);
+    struct slice seq = slice_from(req->query, min_u64(req->query.n, strlen("seq=")));
+    struct cluster *cluster = d->deps->own->admin->cluster;
+    struct poke_step p = {.step.work = poke_work};
 
-    s->rc = cluster_hello(c, h->node) ? 0 : E_AGAIN;
+    if (may_be_mirrors(d, x, slice_u64(seq, &p.seq))) {
+        run_poke(d, x, v, cluster_signed_poke(cluster, p.seq, poke_signature(req)), &p);
+    }
 }
 
 static void answer_hello(struct serve_loop *d, struct exchange *x, struct request_log *v)
@@ -286,26 +303,11 @@ static void answer_hello(struct serve_loop *d, struct exchange *x, struct reques
     const struct http_req *req = exchange_req(x);
     struct slice node = slice_from(req->query, min_u64(req->query.n, strlen("node=")));
     struct cluster *cluster = d->deps->own->admin->cluster;
-    struct hello_step *h;
-    struct request *c;
+    struct poke_step p = {.step.work = hello_work};
 
-    if (cluster == NULL || d->set->count == 0 || req->method != METHOD_POST ||
-        node.n != MEMBER_ID_ROOM - 1) {
-        refuse(x, 404, "not found: only the mirrors of a cluster ask for this\n");
-        return;
-    }
-    if (!cluster_signed_hello(cluster, node, http_req_field(req, "mirrord-poke"))) {
-        refuse(x, 403, "the signature is not that of a mirror of this cluster\n");
-        return;
-    }
-    c = request_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
-    if (c != NULL) {
-        h = NEW(struct hello_step);
-        memcpy(h->node, node.p, node.n);
-        h->step.work = hello_work;
-        h->step.done = poke_done;
-        h->step.free = poke_free;
-        request_step(c, d->deps->disk, &h->step);
+    if (may_be_mirrors(d, x, node.n == MEMBER_ID_ROOM - 1)) {
+        memcpy(p.node, node.p, node.n);
+        run_poke(d, x, v, cluster_signed_hello(cluster, node, poke_signature(req)), &p);
     }
 }
 

@@ -693,7 +693,6 @@ bool relay_start(struct request *c, void (*here)(struct request *c))
     c->relay = f;
     c->reader = &reader;
     if (place == RELAY_AWAY) {
-        f->incoming = c->req.has_body ? INCOMING_UNREAD : INCOMING_NONE;
         wait_for_mirror(f);
     } else if (!start_transfer(c, f)) {
         c->reader = NULL;

@@ -56,6 +56,7 @@ struct cache {
     struct message close_message;
 
     _Atomic uint64_t announced_bytes;     /* the sum over all fetches */
+    _Atomic uint64_t arriving_bytes;      /* that are being written: no account has them yet */
     _Atomic unsigned asks;                /* lookups without an answer */
     const struct neighbor_ops *neighbors; /* NULL: there are none */
     void *neighbors_arg;

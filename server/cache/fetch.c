@@ -609,8 +609,10 @@ static bool is_kept_for_elders(struct fetch *f, uint64_t n, uint64_t left)
 int fetch_admit(struct fetch *f, uint64_t n, bool may_wait, struct err *e)
 {
     struct store_space space;
+    /* First: what is being written at the same time counts twice rather than not. */
+    uint64_t arriving = atomic_load(&f->cache->arriving_bytes);
     uint64_t left = share_left_of(f, &space);
-    int rc = may_wait && is_kept_for_elders(f, n, left) ? E_NOSPACE : 0;
+    int rc = may_wait && is_kept_for_elders(f, arriving, left) ? E_NOSPACE : 0;
 
     if (rc == 0 && n > left) {
         rc = cache_make_room_beyond(f->cache, f->lookup.client, n, e);

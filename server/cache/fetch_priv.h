@@ -237,9 +237,9 @@ void fetch_settle(struct fetch *f);   /* an end that waited for jobs may now hap
 void fetch_post_readers_changed(struct fetch *f);
 bool fetch_nearly_there(struct fetch *f);
 uint64_t fetch_frontier(struct fetch *f); /* takes the lock */
-/* Pool thread. n bytes of the fetch are about to be written. E_NOSPACE: its client has used its
- * share and there is no other room (share.h); or, if the write may wait, the room there is is kept
- * for the client's older fetches. */
+/* Pool thread. n bytes of the fetch are about to be written; arriving_bytes has them. E_NOSPACE:
+ * its client has used its share and there is no other room (share.h); or, if the write may wait,
+ * the room there is is kept for the client's older fetches. */
 MUST_USE int fetch_admit(struct fetch *f, uint64_t n, bool may_wait, struct err *e);
 /* After E_NOSPACE: there may be room when the client's other fetches are sealed. */
 bool fetch_may_wait(struct fetch *f);

@@ -692,7 +692,9 @@ static void write_fetched_bytes(struct job *j)
     struct range_request *fl = CONTAINER_OF(j, struct range_request, job);
     struct fetch *f = fl->fetch;
     struct err *e = &fl->write_why;
+    uint64_t n = fl->data.n;
 
+    atomic_fetch_add(&f->cache->arriving_bytes, n);
     fl->write_waits = false;
     fl->write_rc = put_if_admitted(fl, e);
     if (fl->write_rc == E_NOSPACE) {
@@ -706,6 +708,7 @@ static void write_fetched_bytes(struct job *j)
         fetch_publish(f, fl->slot, fl->data_at, fl->data_at + fl->data.n); /* readers first */
         ingest_hash_along(f->ingest, buf_slice(&fl->data), fl->data_at);
     }
+    atomic_fetch_sub(&f->cache->arriving_bytes, n);
 }
 
 /* There is no room for these bytes until others of the client's fetches are sealed: the write is

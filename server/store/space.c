@@ -15,7 +15,7 @@
 #include "common/os/clock.h"
 #include "server/store/state.h"
 
-enum { LOOK_MS = 1000, GROW_BYTES = 1 << 20, ROWS_MARGIN_BYTES = 64 << 20 };
+enum { LOOK_MS = 1000, ROWS_MARGIN_BYTES = 64 << 20 };
 
 /* --- the disk --- */
 
@@ -280,13 +280,8 @@ int space_write(struct store *s, uint64_t *reserved, uint64_t *written, uint64_t
     lock_take(&x->lock);
     left = *reserved - *written;
     if (n > left) {
-        uint64_t more = max_u64(n - left, GROW_BYTES);
-        rc = reserve_locked(s, more, e);
-        if (rc != 0 && more != n - left) {
-            more = n - left; /* near the end every byte counts */
-            rc = reserve_locked(s, more, e);
-        }
-        *reserved += rc == 0 ? more : 0;
+        rc = reserve_locked(s, n - left, e);
+        *reserved += rc == 0 ? n - left : 0;
     }
     if (rc == 0) {
         *written += n;

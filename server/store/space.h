@@ -39,8 +39,7 @@ MUST_USE int space_reserve(struct store *s, uint64_t bytes, struct err *e);
 /* Puts bytes that are on disk already on a stage's account and reserves more. When it fails, it
  * does neither. */
 MUST_USE int space_adopt(struct store *s, uint64_t have, uint64_t more, struct err *e);
-/* Accounts for n bytes that a stage is about to write. Beyond its reservation the stage gets more,
- * in steps. */
+/* Accounts for n bytes that a stage is about to write, and reserves what its reservation lacks. */
 MUST_USE int space_write(struct store *s, uint64_t *reserved, uint64_t *written, uint64_t n,
                          struct err *e);
 void space_release(struct store *s, uint64_t reserved, uint64_t written);

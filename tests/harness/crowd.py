@@ -1,5 +1,4 @@
 """crowd.py - several clients on one machine: each asks from a loopback address of its own, and so has a share of its own."""
-import contextlib
 import http.client
 import threading
 
@@ -12,6 +11,7 @@ class Client:
     def __init__(self, m, address, token=None):
         self.m, self.address, self.token = m, address, token
         self.done = []  # (path, status) in the order of their ends
+        self.lost = []  # (path, why) of answers that `begin` asked for and that did not come whole
         self.threads = []
         self.stopped = False
 
@@ -34,8 +34,10 @@ class Client:
     def begin(self, path, **kw):
         """Asks on a connection and a thread of its own; an answer that never comes is nobody's loss."""
         def run():
-            with contextlib.suppress(OSError, http.client.HTTPException):
+            try:
                 self.ask(path, **kw)
+            except (OSError, http.client.HTTPException) as e:
+                self.lost.append((path, repr(e)))
         t = threading.Thread(target=run, daemon=True)
         self.threads.append(t)
         t.start()

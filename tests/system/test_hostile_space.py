@@ -196,6 +196,7 @@ def test_what_is_not_sealed_yet_is_waited_for(small):
     for thing in open_:
         thing.go.set()
     greedy.join()
+    assert greedy.lost == []
     assert sorted(greedy.done) == sorted((f"/data/g{i}", 200) for i in range(24))
     assert waits > 0
     kept = [i for i in range(6) if small.get(f"/data/{i}", headers={"Cache-Control": "only-if-cached"}).status == 200]

@@ -90,19 +90,36 @@ class Request:
     body: bytes
 
 
+class Shared(dict):
+    """That a test goes through while the bucket's thread changes it."""
+
+    def __iter__(self):
+        return iter(self.keys())
+
+    def keys(self):
+        return list(super().keys())
+
+    def values(self):
+        return list(super().values())
+
+    def items(self):
+        return list(super().items())
+
+
 class Bucket:
     """objects: key -> (bytes, when it was written), below no prefix. counts: (method, first part of the key) -> requests. sent: first part of
     the key -> bytes of responses. deleted: key -> the
-    bytes that it had when it was deleted first. most_at_once: requests that were under way at the same time. dated: responses have a Date. rate: of the body of each response to a GET,
-    bytes per second; 0: no limit. go: what is held goes on."""
+    bytes that it had when it was deleted first. most_at_once: requests that were under way at the same time. connections: that are open, or
+    whose last request is still under way. dated: responses have a Date. rate: of the body of each response to a GET, bytes per second; 0: no
+    limit. go: what is held goes on."""
 
     def __init__(self, port=None, seed=1, host="127.0.0.1"):
-        self.host, self.port, self.objects, self.counts, self.sent, self.faults = host, port or free_port(), {}, {}, {}, []
+        self.host, self.port, self.objects, self.counts, self.sent, self.faults = host, port or free_port(), Shared(), Shared(), Shared(), []
         self.uploads = {}  # id -> (key, {number: bytes})
         self.versioned, self.atomic, self.checks_bodies, self.clock_ahead, self.down = False, True, True, 0, False
         self.dated, self.rate, self.go = True, 0, threading.Event()
-        self.deleted, self.at_once, self.most_at_once = {}, 0, 0
-        self.dice, self.writers, self.loop = random.Random(seed), set(), asyncio.new_event_loop()
+        self.deleted, self.at_once, self.most_at_once, self.connections = Shared(), 0, 0, 0
+        self.dice, self.loop = random.Random(seed), asyncio.new_event_loop()
         self.ready = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -141,7 +158,7 @@ class Bucket:
 
     def under(self, prefix):
         """Keys below the cluster's prefix, sorted, with their bytes."""
-        return [(k, self.objects[k][0]) for k in sorted(self.objects) if k.startswith("prod/" + prefix)]
+        return [(k, raw) for k, (raw, _) in sorted(self.objects.items()) if k.startswith("prod/" + prefix)]
 
     def ever_under(self, prefix):
         """As under(), with what was deleted. A key that was written again after its deletion has its first bytes."""
@@ -161,12 +178,14 @@ class Bucket:
         self.loop.run_until_complete(asyncio.sleep(0))
 
     async def serve(self, reader, writer):
+        self.connections += 1
         try:
             while not self.down and await self.one(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
+            self.connections -= 1
             writer.close()
 
     async def one(self, reader, writer):

@@ -277,6 +277,7 @@ def test_a_move_goes_on_where_it_was(alone, section, mirrord, bucket):
     until(lambda: bucket.under("idx/"))
     m.kill()
     move.communicate(timeout=120 * SLOW)
+    until(lambda: not bucket.connections)  # the bucket does what it was asked for before the kill
     bucket.faults = []
     blobs = len(bucket.under("blob/"))
     named = sum(int.from_bytes(raw[8:12], "big") for _, raw in bucket.under("idx/"))  # objects, with packs

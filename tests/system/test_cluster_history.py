@@ -384,7 +384,7 @@ def asked_of(origin):
 
 def report(h, faults, log, took):
     revoked = sum(o["t"] == "revoked" for o in h.lines)
-    gone = collections.Counter(k.split("/")[1] for k in list(faults.bucket.deleted))
+    gone = collections.Counter(k.split("/")[1] for k in faults.bucket.deleted)
     return (f"{MIRRORS} mirrors, {took:.0f} s: {h.count('put', 'ok')} publishes acknowledged, {h.count('put', 'no')} refused, "
             f"{h.count('put', 'unknown')} unknown; {h.count('read')} reads; {revoked} tokens revoked, {h.count('use')} uses; "
             f"{h.count('garden', 'ok')} publishes of the same contents; "

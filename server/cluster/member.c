@@ -689,7 +689,9 @@ void members_leave(struct members *m)
     }
     if (m->written && withdraw(m, &e) != 0) {
         log_debug("cluster.members", "why=\"%s\"", e.text);
+        return;
     }
+    tell_others(m, MEMBER_LEAVING); /* there was no beat since it began to leave */
 }
 
 void members_close(struct members **mp)

@@ -333,12 +333,15 @@ def test_drained_and_stopped_behind_haproxy(world):
     threads = [threading.Thread(target=client, args=(n,)) for n in range(4)]
     for t in threads:
         t.start()
+
+    def taken(m):
+        return len(m.answered("/models/me/rolling", least=0, method="PUT"))
     for m in world.mirrors:
         m.ctl("cluster", "drain")
         m.stop()
+        before = taken(m)
         m.start()
-        until(lambda m=m: m.get("/readyz").status == 200)
-        time.sleep(3)  # HAProxy takes it in again
+        until(lambda m=m, n=before: taken(m) > n + 10)  # HAProxy has taken it in again
     ending.set()
     for t in threads:
         t.join()

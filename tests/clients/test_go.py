@@ -21,8 +21,8 @@ def module(origin, version, needs=""):
     info = json.dumps({"Version": version, "Time": "2024-01-01T00:00:00Z"}).encode()
     for name, body in ((f"{version}.info", info), (f"{version}.mod", mod), (f"{version}.zip", out.getvalue())):
         origin.put(f"/{MODULE}/@v/{name}", body=body, fields="Cache-Control: public, max-age=604800")
-    origin.put(f"/{MODULE}/@v/list", body=f"{version}\n".encode(), fields="Cache-Control: public, max-age=60")
-    origin.put(f"/{MODULE}/@latest", body=info, fields="Cache-Control: public, max-age=60")
+    origin.put(f"/{MODULE}/@v/list", body=f"{version}\n".encode(), fields="Cache-Control: public, max-age=3600")  # the slowest machine takes less
+    origin.put(f"/{MODULE}/@latest", body=info, fields="Cache-Control: public, max-age=3600")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def hub(mirrord):
         r.image("team/app", "1.0", docker=True)
         r.image("team/app", "1.1", docker=True, seed=2)
         m = mirrord(f'''repo "hub" {{ protocol = "oci" origin = "{r.url}" hosts = {{ "{r.token_host}", "{r.cdn_host}" }}
-            names = {{ "docker.io", "registry.example" }} }}
+            names = {{ "docker.io", "registry.example" }} rule '/manifests/' {{ ttl = 1h }} }}
             repo "closed" {{ protocol = "oci" origin = "{r.url}" hosts = {{ "{r.token_host}", "{r.cdn_host}" }} names = {{ }}
             access {{ anonymous = none }} }}''')
         m.registry = r

@@ -160,7 +160,7 @@ def test_ceph_carries_the_content_of_a_cluster(ceph, bucket, tmp_path):
 @pytest.fixture(scope="module")
 def world(ceph, shared_mirrord, shared_origin, tmp_path_factory):
     with ceph.bucket() as b:
-        w = Mirrors(shared_mirrord, b, tmp_path_factory.mktemp("cluster"), owners.FILES.format(shared_origin.url), 'heartbeat = "200ms"')
+        w = Mirrors(shared_mirrord, b, tmp_path_factory.mktemp("cluster"), owners.FILES.format(shared_origin.url), 'heartbeat = "2s"')
         w.ci = w.token("uploader", "publish:models/*")
         with w.front:
             yield w
@@ -188,8 +188,8 @@ test_a_mirror_moves_out_of_ceph = adopted.test_a_mirror_moves_out_of_a_bucket
 
 
 def test_orphans_in_ceph(node, bucket):
-    """By the gateway's own clock."""
-    a = node('collect = "0s" collect_delay = "0s" orphan_age = "2s"')
+    """By the gateway's own clock: long enough for a collection that still finds it young."""
+    a = node('collect = "0s" collect_delay = "0s" orphan_age = "15s"')
     token = a.token("ci", "publish:models/*")
     collected.put(a, token, "/models/me/gpt/one", b"one")
     orphan = "pack/ab/ab00000000000001"

@@ -16,10 +16,10 @@ out = pathlib.Path(sys.argv[1])
 dist.init_process_group("gloo", init_method="env://")
 rank, world, generation = dist.get_rank(), dist.get_world_size(), os.environ.get("TRAINAGENT_GENERATION", "1")
 weights = torch.full((1000,), float(rank + 1))
-dist.all_reduce(weights)
-if len(sys.argv) > 2 and generation == "1" and rank == int(sys.argv[2]):
-    os.kill(os.getpid(), signal.SIGKILL)
 try:
+    dist.all_reduce(weights)  # may be under way here when it has ended there
+    if len(sys.argv) > 2 and generation == "1" and rank == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
 except RuntimeError as e:
     print(f"rank {rank}: {e}", file=sys.stderr)

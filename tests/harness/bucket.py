@@ -387,7 +387,7 @@ class Bucket:
             return 200, f"<VersioningConfiguration>{status}</VersioningConfiguration>".encode(), {}, None
         assert query["list-type"] == "2" and query["encoding-type"] == "url", query
         after = query.get("continuation-token") or query.get("start-after", "")
-        known = self.objects if not stale else {k: o for k, o in self.objects.items() if o[1] < time.time() - 2}
+        known = {k: o for k, o in self.objects.items() if not stale or o[1] < time.time() - 2}
         keys = sorted(k for k in known if k.startswith(query.get("prefix", "")) and k > after)
         page = keys[:int(query.get("max-keys", 1000))]
         more = len(keys) > len(page)

@@ -140,7 +140,7 @@ class Mirror:
             return self.serve_chunks(h, path.rsplit("/", 1)[1])
         if path.startswith("/-/blob/"):
             want = path.rsplit("/", 1)[1]
-            for data in self.files.values():
+            for data in list(self.files.values()):
                 if sha256(data).hex() == want:
                     return self.serve_file(h, path, data)
             return self.reply(h, 404)
@@ -185,7 +185,7 @@ class Mirror:
         self.reply(h, 200, {"Content-Type": "application/vnd.mirrord.blobs"}, b"".join(self.records(digests, of)))
 
     def serve_chunks(self, h, want):
-        for data in self.files.values():
+        for data in list(self.files.values()):
             if sha256(data).hex() == want and self.chunks:
                 text = chunk_list(data)
                 if self.lie_chunk_list:
@@ -279,7 +279,7 @@ class Mirror:
         files = self.uploads.pop(upload)
         self.commits.append((folder, files, dict(h.headers)))
         if urlsplit(h.path).query == "replace=1":
-            self.files = {p: data for p, data in self.files.items() if not p.startswith(folder + "/")}
+            self.files = {p: data for p, data in list(self.files.items()) if not p.startswith(folder + "/")}
         self.files.update({f"{folder}/{name}": data for name, data in files.items()})
         return self.reply(h, 201, {"Content-Type": "application/json"},
                           json.dumps({"root": self.tree(folder + "/")[0], "version": f"v{len(self.commits)}"}).encode())

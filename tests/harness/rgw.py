@@ -166,7 +166,7 @@ class Client:
         fields = signed(method, self.host, path, payload="UNSIGNED-PAYLOAD", query=query)
         try:
             return self.send(method, f"{path}?{query}" if query else path, body, fields)
-        except http.client.RemoteDisconnected:  # the gateway closes what is idle for a minute
+        except ConnectionError:  # the gateway closes what is idle for a minute
             del self.local.c
             return self.send(method, f"{path}?{query}" if query else path, body, fields)
 

@@ -119,6 +119,7 @@ global
 defaults
     mode http
     timeout connect 2s
+    timeout check 60s
     timeout client 5m
     timeout server 5m
     option redispatch

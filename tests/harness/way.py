@@ -40,16 +40,17 @@ class Way(Loopback):
         self.pump(server, client, at, False)
 
     def passes(self, data, at, asking):
+        disturb, sending, midway = self.disturb, self.sending, self.midway  # a test takes them away at any moment
         if asking:
             for found in TARGET.finditer(data):
                 at["target"] = found[1].decode("latin-1")
                 with self.lock:
                     self.targets.append(at["target"])
-                if self.disturb is not None and self.disturb(at["target"]) == "cut":
+                if disturb is not None and disturb(at["target"]) == "cut":
                     return False
-            if self.sending is not None and self.sending(len(data)) == "cut":
+            if sending is not None and sending(len(data)) == "cut":
                 return False
-        elif self.midway is not None and self.midway(at["target"], len(data)) == "cut":
+        elif midway is not None and midway(at["target"], len(data)) == "cut":
             return False
         with self.lock:
             self.bytes += len(data)
@@ -58,8 +59,8 @@ class Way(Loopback):
     def pump(self, a, b, at, asking):
         try:
             while data := a.recv(65536):
-                if asking and self.rewrite is not None:
-                    data = data.replace(*self.rewrite)
+                if asking and (rewrite := self.rewrite) is not None:
+                    data = data.replace(*rewrite)
                 if not self.passes(data, at, asking):
                     if not asking:  # half of it: clients ask again by themselves when nothing at all has come
                         b.sendall(data[:len(data) // 2])

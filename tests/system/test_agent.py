@@ -154,7 +154,7 @@ def test_resume_after_a_kill(agent, m, origin):
 
 def test_mirrord_restarts_in_mid_pull(agent, m, origin):
     thing = origin.put("/big.bin", size=SIZE, hold_at=2 * CHUNK)
-    child = agent.start("pull", "data/big.bin")
+    child = agent.start("pull", "data/big.bin", "--tries", 12)  # the mirror is away for as long as it takes to start
     until(lambda: thing.bytes > CHUNK)
     m.kill()
     thing.go.set()

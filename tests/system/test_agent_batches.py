@@ -100,16 +100,14 @@ def test_a_repository_of_a_hub(mirrord, hub, tmp_path):
     repo = hub.repo("org/many", files={"config.json": b"{}", **files})
     repo.lfs |= set(files)
     m = mirrord(hub.config())
-    asked = lambda: [line for line in m.access_log.read_text().splitlines() if BATCH in line]  # noqa: E731
     for name in ("cold", "warm"):
         node = Node(tmp_path / name, m)
         done = json.loads(node("pull", "hf/org/many", "--to", tmp_path / f"{name}-home", "--json"))
         snapshot = next((tmp_path / f"{name}-home/hub/models--org--many/snapshots").iterdir())
         assert {n: (snapshot / n).read_bytes() for n in files} == files and done["fetched_bytes"] == done["size"]
         m.settle()
-    until(lambda: len(asked()) == 2)
-    sent = json.loads(asked()[-1])["bytes"]
-    assert sent == sum(map(len, files.values())) + 4 * len(files)
+    _, warm = m.answered(BATCH, 2)
+    assert warm["bytes"] == sum(map(len, files.values())) + 4 * len(files)
 
 
 def test_limits_of_the_mirror_are_kept(mirrord, tmp_path):
@@ -339,10 +337,10 @@ def test_waiting_for_another_agent_is_said_after_a_while(agent, many, tmp_path):
     try:
         until(lambda: many.asked)
         second = agent.start("pull", "m/", "--idle-timeout", "3")
-        line = second.stderr.readline()
+        said = any("pull.waits" in line for line in second.stderr)  # on a busy machine its listing, too, may have to be asked for again
     finally:
         go.set()
-    assert "pull.waits" in line
+    assert said
     assert first.wait(120) == 0 and second.wait(120) == 0
 
 

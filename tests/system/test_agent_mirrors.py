@@ -187,7 +187,7 @@ def test_one_is_silent(mirrors):
     ms = mirrors(2)
     first, (other,) = ms.owner("/d/big.bin")
     first.hold_at = 100_000
-    ms.agent("pull", "d/big.bin", "--idle-timeout", 1, "--tries", 1)
+    ms.agent("pull", "d/big.bin", "--idle-timeout", 5, "--tries", 1)  # longer than a busy machine holds up the one that is well
     assert ms.agent.blob(BIG) == BIG and gets(other, "/d/big.bin")
     assert ms.sent() < len(BIG) + CHUNK + 100_000
 

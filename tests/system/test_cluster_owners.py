@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -24,11 +25,12 @@ def bucket():
 
 @pytest.fixture(scope="module")
 def start(shared_mirrord, bucket, shared_origin, tmp_path_factory):
-    """start() starts a mirror of the cluster, in front of the origin."""
+    """start() starts a mirror of the cluster, in front of the origin. After four beats of silence it counts as dead, and others fetch what it
+    owns: that is longer than a busy machine stands still."""
     folder = tmp_path_factory.mktemp("cluster")
     keys, secret = bucket.keys_file(folder), bucket.secret_file(folder)
 
-    def one(conf="", more="", heartbeat="200ms", **kw):
+    def one(conf="", more="", heartbeat="2s", **kw):
         port = free_port()
         return shared_mirrord(f'''{FILES.format(shared_origin.url)} {conf}
             listen "127.0.0.1:{port}" {{ }}
@@ -80,16 +82,20 @@ def test_what_mirrors_ask_each_other_is_counted(three, origin):
 
 def test_expiry_and_absence_are_asked_for_once(three, origin):
     """An object that is fresh for a second, and one that is not there: however many mirrors are asked."""
-    thing = origin.put("/changes", size=1000, fields="cache-control: max-age=2")
+    thing, began = origin.put("/changes", size=1000, fields="cache-control: max-age=2"), time.monotonic()
+
+    def more():
+        """So often it may have expired meanwhile: its Date has whole seconds, so one of the two may be over when it comes."""
+        return int(time.monotonic() - began)
     for m in three * 3:
         assert m.get("/data/changes").status == 200
-    assert thing.requests <= 2
+    assert thing.requests <= 2 + more()
     until(lambda: int(three[0].get("/data/changes").headers.get("age", "0")) < 2 and thing.requests >= 2)
-    asked = thing.requests
+    asked, began = thing.requests, time.monotonic()
     for m in three * 5:
         got = m.get("/data/changes")
-        assert got.status == 200 and int(got.headers.get("age", "0")) <= 3
-    assert thing.requests <= asked + 3, "each mirror asks for itself"
+        assert got.status == 200 and int(got.headers.get("age", "0")) <= 3 + int(got.total_s)
+    assert thing.requests <= asked + 3 + more(), "each mirror asks for itself"
     absent = origin.put("/absent", status=404, words="no such thing")
     for m in three * 3:
         assert m.get("/data/absent").status == 404
@@ -241,18 +247,24 @@ def test_an_owner_that_dies(three, origin, how):
 def test_an_owner_that_is_killed_and_started_again(three, origin, tmp_path):
     """While all three are asked, by clients that try again: the origin gives again no more than was in flight."""
     size, path = 24 * MIB, "/keep/starts-again"
-    thing = origin.put(path, size=size, rate=8 * MIB)
+    thing = origin.put(path, size=size, rate=8 * MIB, hold_at=size // 3)
     before = {m: m.upstream_requests() for m in three}
 
     def curl(m):
         to = tmp_path / str(m.port)
         subprocess.run(["curl", "-sS", "-f", "--retry", "20", "--retry-all-errors", "--retry-delay", "1", "-o", to, m.url(f"/data{path}")], check=True)
         return digest(to.read_bytes())
+
+    def has_most(m):
+        to = tmp_path / str(m.port)
+        return to.exists() and to.stat().st_size >= size // 3 - MIB
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         got = [pool.submit(curl, m) for m in three]
-        until(lambda: thing.bytes >= size / 3 and any(m.upstream_requests() > before[m] for m in three))
+        until(lambda: thing.bytes >= size // 3 and any(m.upstream_requests() > before[m] for m in three))
+        until(lambda: all(has_most(m) for m in three))  # on a busy machine, all of that may be in flight
         owner = next(m for m in three if m.upstream_requests() > before[m])
         owner.kill()
+        thing.go.set()
         owner.start()
         assert {g.result() for g in got} == {sha(origin, path)}
     assert thing.bytes <= (1.25 if SLOW == 1 else 1.6) * size  # a mirror under a sanitizer has more in flight
@@ -266,7 +278,8 @@ def test_a_file_outlives_those_who_had_it(three):
     files = {f"/models/me/outlives/{i}": random.Random(i).randbytes(size) for i, size in enumerate((10, 50_000, 2 * MIB, 9 * MIB))}
     for path, data in files.items():
         assert gone[0].put(path, data, token=token).status == 201
-        assert gone[1].get(path).body == data
+        until(lambda: gone[1].get(path).body == data)  # noqa: B023  (a busy mirror has it with its next poll)
+    until(lambda: last.get(path, method="HEAD").status == 200)  # and so all before it
     for m in gone:
         m.kill()
     try:

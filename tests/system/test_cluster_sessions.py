@@ -156,6 +156,8 @@ def hub(world, name):
     h = Hub.__new__(Hub)
     h.m, h.wire, h.repo, h.token = world.front, "h1", "models", world.ci
     assert h.create(name).status == 200
+    for m in world.nodes:  # a busy one hears of it with its next poll
+        until(lambda m=m: m.get(f"/models/api/models/me/{name}").status == 200)
     return h
 
 
@@ -296,7 +298,10 @@ def test_what_is_passed_on_is_not_passed_on_again(own):
     with socket.create_server(("127.0.0.1", own.port_of(owner))) as listener:  # stands where the owner stood
         threading.Thread(target=lambda: others[0].put(f"{where}/f?x=1", b"", token=own.ci), daemon=True).start()
         client, _ = listener.accept()
-        head = client.recv(65536).decode()
+        head = b""
+        while b"\r\n\r\n" not in head and (more := client.recv(65536)):
+            head += more
+        head = head.decode()
         client.close()
     hop, host = (re.search(rf"(?i)\r\n{name}: (.*)\r\n", head)[1] for name in ("mirrord-hop", "host"))
     again = {"path": f"{where}/f?x=1", "data": b"", "token": own.ci, "headers": {"Mirrord-Hop": hop, "Host": host}}
@@ -315,19 +320,25 @@ def test_uploads_that_were_begun_before_a_mirror_joined(own):
     for push in pushes:
         for data in [b"{}", *layers]:
             push.push_blob(data)
-    own.nodes.append(own.start())
-    own.know()
+
+    def is_responsible(new):
+        return any(own.node_of(push.begin().rsplit("/", 1)[1]) is new for push in pushes)
+    new = None
+    while new is None or not is_responsible(new):  # by the hash of its id, which is random
+        new = own.start()
+        own.nodes.append(new)
+        own.know()
+    count = len(own.nodes)
     for i, push in enumerate(pushes):
         data = manifest(b"{}", layers)
-        push.m = own.nodes[i % 4]
+        push.m = own.nodes[(i - 1) % count]
         got = push.put_manifest("v1", data)
         assert got.status == 201, got.body
-        for at in range(4):
+        for at in range(count):
             until(lambda i=i, at=at: image(own, f"img{i}", at).get("manifests/v1").body == data)
             assert image(own, f"img{i}", at).get(f"blobs/{digest(BIG)}").body == BIG
-    new = own.nodes[3]
     new.answered("/manifests/v1", method="PUT", status=201)
-    assert any("/-/cluster/uploaded" in m.access_log.read_text() for m in own.nodes[:3])
+    until(lambda: any(m.answered("/-/cluster/uploaded", least=0) for m in own.nodes[:-1]))
     nobody = manifest(b"{}", [b"that was never sent"])
     for m in own.nodes:
         push.m = m
@@ -352,17 +363,20 @@ def test_the_pages_of_a_python_index_and_their_files(mirrord, tmp_path, origin):
         got = w.nodes[0].get("/pypi/simple/demo-pkg/", headers={"Accept": JSON})
         right, wrong = (posixpath.normpath("/pypi/simple/demo-pkg/" + f["url"]) for f in json.loads(got.body)["files"])
         for m in w.nodes[1:]:
-            assert m.get(right).body == BIG
+            until(lambda m=m: m.get(right).body == BIG)  # a mirror that is silent for two seconds may come back: 503 until then
             assert not m.get(wrong).whole or m.get(wrong).status >= 500, "the digest of the page counts here, too"
 
         def asked():
+            w.nodes[2].answered(w.nodes[2].get("/metrics")["x-request-id"])  # so the line of what was before it is there
             return len(w.nodes[2].answered("/-/cluster/row", least=0))
         before = asked()
         unknown = re.sub(r"\+f/\w{16}/", "+f/0123456789abcdef/", right)
+        until(lambda: w.nodes[1].get(unknown).status == 404)
+        until(lambda: asked() > before)
+        before = asked()
         for _ in range(20):
             assert w.nodes[1].get(unknown).status == 404
-        until(lambda: asked() > before)
-        assert asked() == before + 1, "nobody is asked again so soon"
+        assert asked() == before, "nobody is asked again so soon"
         w.nodes[2].kill()
         got = w.nodes[1].get(unknown.replace("0123", "4567"))
         assert (got.status, got["retry-after"]) == (503, "1"), "the mirror that is away may have made the page"
@@ -380,8 +394,8 @@ def test_questions_share_a_connection(mirrord, tmp_path, origin):
         known = posixpath.normpath("/pypi/simple/demo-pkg/" + json.loads(got.body)["files"][0]["url"])
         numbers = iter(range(1000))
 
-        def ask():
-            assert a.get(re.sub(r"\+f/\w{16}/", f"+f/{next(numbers):016x}/", known)).status == 404
+        def ask():  # 503 and another question if one of them was silent for two seconds
+            until(lambda: a.get(re.sub(r"\+f/\w{16}/", f"+f/{next(numbers):016x}/", known)).status == 404)
 
         def questions():
             return len(other.answered("/-/cluster/row", least=0))
@@ -390,12 +404,12 @@ def test_questions_share_a_connection(mirrord, tmp_path, origin):
         accepted, asked = other.metric("mirrord_http_connections_accepted_total"), questions()
         for _ in range(20):
             ask()
-        until(lambda: questions() == asked + 20)
+        until(lambda: questions() >= asked + 20)
         assert other.metric("mirrord_http_connections_accepted_total") < accepted + 15, "one now and then, or ours"
         other.kill()
         other.start()
         ask()
-        until(lambda: questions() == asked + 21)
+        until(lambda: questions() >= asked + 21)
 
 
 def test_a_mirror_that_has_adopted_asks_the_others(mirrord, tmp_path, origin):
@@ -418,6 +432,7 @@ def test_a_mirror_that_has_adopted_asks_the_others(mirrord, tmp_path, origin):
         first = w.start()  # only for a section
         section = first.config
         first.kill()
+        until(lambda: not b.connections)  # what it was about to write is written
         b.objects.clear()
         alone.stop()
         alone.config = section
@@ -428,7 +443,7 @@ def test_a_mirror_that_has_adopted_asks_the_others(mirrord, tmp_path, origin):
         w.know()
         got = other.get("/pypi/simple/demo-pkg/", headers={"Accept": JSON})
         right = posixpath.normpath("/pypi/simple/demo-pkg/" + json.loads(got.body)["files"][0]["url"])
-        assert alone.get(right).body == BIG
+        until(lambda: alone.get(right).body == BIG)
 
 
 def test_what_is_here_is_read_while_rows_are_asked_for(mirrord, tmp_path, origin):

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import time
 
 import pytest
 
@@ -28,6 +29,13 @@ def split(w, upload):
     """The mirror that has the upload, and the others."""
     owner = w.node_of(upload)
     return owner, [m for m in w.nodes if m is not owner]
+
+
+def kill_after_a_beat(w, m):
+    """So the others take it for alive for 20 s, and for one that may come back for 30 s, and not for a beat less."""
+    key = "prod/node/" + m.ctl_json("cluster", "status")["node"]
+    until(lambda: time.time() - w.bucket.objects[key][1] < 0.5)
+    m.kill()
 
 
 def send(m, where, name="f", data=BIG, **kw):
@@ -68,7 +76,7 @@ def test_a_mirror_that_was_restarted_still_has_its_uploads(world):
     upload, where = open_session(world)
     owner, others = split(world, upload)
     assert send(others[0], where, "a", token=world.ci).status == 201
-    owner.kill()
+    kill_after_a_beat(world, owner)
     assert send(others[1], where, "b", token=world.ci).status == 503
     with concurrent.futures.ThreadPoolExecutor(2) as pool:  # a restart is waited for
         sent = [m.metric("mirrord_cluster_relayed_requests_total", direction="sent") for m in others]
@@ -101,7 +109,7 @@ def test_a_commit_waits_for_a_mirror_that_may_come_back(world):
     owner, others = split(world, push.begin().rsplit("/", 1)[1])
     for data in (b"{}", BIG):
         push.push_blob(data)
-    owner.kill()
+    kill_after_a_beat(world, owner)
     data = manifest(b"{}", [BIG])
     push.m = others[0]
     got = push.put_manifest("v1", data)
@@ -118,10 +126,10 @@ def test_killed_in_the_middle_of_a_body(world):
     got = []
 
     def upload_slowly():
-        got.append(send(others[0], where, token=world.ci, args=["--limit-rate", "400k"]))
+        got.append(send(others[0], where, token=world.ci, args=["--limit-rate", "150k"]))  # long enough to see it, and to kill
     t = threading.Thread(target=upload_slowly)
     t.start()
-    until(lambda: owner.metric("mirrord_http_received_bytes_total") > 500_000)
+    until(lambda: owner.metric("mirrord_http_received_bytes_total") > 300_000)
     owner.kill()
     t.join(120)
     assert not t.is_alive() and got[0].status == 503 and int(got[0]["retry-after"]) > 0, got
@@ -158,6 +166,7 @@ def test_a_client_that_leaves(world):
 
     def offset():
         return int(others[1].get(f"{where}/f", headers=head, head=True)["upload-offset"] or 0)
+    owner.answered(f"{where}/f", method="PUT")  # it has ended there: no more of it is written
     until(lambda: offset() >= 1 << 20)
     at = offset()
     got = send(others[1], where, data=BIG[at:], token=world.ci, headers={"Content-Range": f"bytes {at}-{len(BIG) - 1}/{len(BIG)}"})
@@ -169,7 +178,7 @@ def test_a_client_that_leaves(world):
 def test_a_client_that_leaves_while_its_mirror_is_away(world):
     upload, where = open_session(world)
     owner, others = split(world, upload)
-    owner.kill()
+    kill_after_a_beat(world, owner)
     sent = others[0].metric("mirrord_cluster_relayed_requests_total", direction="sent")
     for method in ("PUT", "HEAD"):
         with socket.create_connection(("127.0.0.1", others[0].port)) as s:

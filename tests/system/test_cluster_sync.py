@@ -26,12 +26,13 @@ def o():
 
 @pytest.fixture
 def node(mirrord, bucket, o, tmp_path):
-    """node() starts a mirror of the cluster; all have the same section, with the same schedule if there is one."""
+    """node() starts a mirror of the cluster; all have the same section, with the same schedule if there is one. Of the ten seconds after which
+    another one takes over, a busy machine may need nine for a heartbeat."""
     keys = bucket.keys_file(tmp_path)
 
     def start(schedule="", takeover="10s", **kw):
         return mirrord(f'''repo "x" {{ protocol = "generic" origin = "{o.url}" sync {{ {FAST} {schedule} }} }}
-            cluster "{bucket.url}" {{ {bucket.access(keys)} poll = "50ms"
+            cluster "{bucket.url}" {{ {bucket.access(keys)} poll = "50ms" heartbeat = "1s"
                 takeover = "{takeover}" }}''', **kw)
     return start
 
@@ -72,9 +73,8 @@ def test_each_run_is_one_mirrors(node, o):
     for m in nodes:
         m.ctl("sync", "pause", "x")
     until(lambda: not any(state(m)["running"] or state(m)["elsewhere"] for m in nodes))
-    lists = [outcomes(m) for m in nodes]
     until(lambda: len({tuple(outcomes(m)) for m in nodes}) == 1)
-    ids = [run for run, _ in lists[0]]
+    ids = [run for run, _ in outcomes(nodes[0])]
     assert ids == list(range(len(ids), 0, -1))
     started = sum(m.log().count("sync.start repo=x") for m in nodes)
     assert started == len(ids)
@@ -216,7 +216,7 @@ def test_a_snapshot_is_approved_on_another_mirror(node, o):
     until(lambda: state(b)["state"] == "held")
     b.ctl("sync", "approve", "x")
     until(lambda: a.get("/x/a/one.bin").status == 404)
-    assert state(a)["held_seq"] == 0
+    until(lambda: state(a)["held_seq"] == 0)
 
 
 def test_a_pause_counts_everywhere(node, o):

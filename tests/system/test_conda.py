@@ -127,6 +127,7 @@ def test_an_upload_under_the_same_name(eager, form):
     c, path = eager.channel, "/forge/linux-64/" + A
     assert eager.get("/forge/linux-64/" + form).status == 200
     assert eager.get(path).body == b"a" * 3000
+    eager.settle()  # else the next may still share those very answers
     c.add(A, b"A" * 4000)
     c.publish(modified=1700000100)
     assert eager.get(path).body == b"a" * 3000, "nobody has said so yet"
@@ -400,13 +401,19 @@ def test_a_token_in_the_path(mirrord, channel, wire):
     assert not [p for p in channel.origin.misses if "/t/" in p]
 
 
+def last_port(m):
+    """Of its listeners the last one's: the log is written by a thread."""
+    m.says("daemon.ready")
+    return re.search(r"daemon\.ready .*listen=\S*127\.0\.0\.1:(\d+)", m.log())[1]
+
+
 def test_a_token_in_a_path_that_nobody_takes_it_from(mirrord, channel):
     """A repo's name misspelt, where another repo is at the root: its origin does not see the token."""
     m = mirrord(f"""repo "forge" {{ protocol = "conda" origin = "{channel.origin.url}" }}
         repo "files" {{ protocol = "generic" origin = "{channel.origin.url}" }}
         listen "127.0.0.1:0" {{ root = "files" }}""")
     token = m.token("ci", "read:forge/*")
-    port = re.findall(r"127\.0\.0\.1:(\d+)", m.log())[-1]
+    port = last_port(m)
     for spelt in (token, token.replace("_", "-")):
         for path in (f"/t/{spelt}/forg/linux-64/{A}", f"/t/{spelt}/", f"/t/{spelt}", f"/files/t/{spelt}/forge/{A}", f"/files/t/{spelt}"):
             assert curl(f"http://127.0.0.1:{port}{path}").status == 404, path
@@ -417,7 +424,7 @@ def test_a_token_in_the_path_of_a_repo_at_the_root(mirrord, channel):
     m = mirrord(f"""repo "forge" {{ protocol = "conda" origin = "{channel.origin.url}" access {{ anonymous = none }} }}
         listen "127.0.0.1:0" {{ root = "forge" }}""")
     token = m.token("ci", "read:forge/*").replace("_", "-")
-    port = re.findall(r"127\.0\.0\.1:(\d+)", m.log())[-1]
+    port = last_port(m)
     reply = curl(f"http://127.0.0.1:{port}/t/{token}/linux-64/{A}")
     assert reply.body == b"a" * 3000
     assert curl(f"http://127.0.0.1:{port}/linux-64/{A}").status == 401

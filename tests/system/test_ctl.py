@@ -14,7 +14,7 @@ import threading
 
 import pytest
 
-from harness.mirrord import BUILD, ROOT, until
+from harness.mirrord import BUILD, ROOT, SLOW, free_port, until
 from harness.origin import Origin
 from harness.tree_origin import TreeOrigin
 
@@ -23,8 +23,9 @@ CONFIG = ('repo "data" {{ protocol = "generic" origin = "{0}/" }}\nrepo "models"
 
 
 @pytest.fixture
-def m(mirrord, origin):
-    with TreeOrigin({"a/b": b"1", "c": b"2"}) as tree:
+def m(mirrord):
+    """Its origin's port is nobody else's after it has closed."""
+    with Origin(port=free_port()) as origin, TreeOrigin({"a/b": b"1", "c": b"2"}) as tree:
         m = mirrord(CONFIG.format(origin.url, tree.url))
         m.origin = origin
         yield m
@@ -400,7 +401,7 @@ def test_a_refused_reload_is_trouble(m):
 
 
 def test_a_store_that_nothing_can_be_evicted_from_is_trouble(mirrord):
-    m = mirrord('storage { quota = 10m }\nrepo "models" { protocol = "hosted" }')
+    m = mirrord('storage { quota = 10m reserve = 16m }\nrepo "models" { protocol = "hosted" }')
     token = m.token("ci", "publish:models/*")
     assert m.put("/models/me/m/x", os.urandom(9 << 20), token=token).status == 201
     assert troubles(m) == {}
@@ -485,12 +486,12 @@ def test_verify_with_and_without_a_daemon(m):
 def test_the_socket_takes_bad_requests(m):
     for request in (b"\n", b"{}\n", b"[]\n", b'{"verb": 5}\n', b'{"verb": "nosuch"}\n', b"\xff\x00\n", b'{"verb": "cache.ls"}\n'):
         with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(20)
+            s.settimeout(120 * SLOW)
             s.connect(str(m.socket))
             s.sendall(request)
             assert "error" in json.loads(s.makefile().readline())
     with socket.socket(socket.AF_UNIX) as s:  # a request without end is cut off
-        s.settimeout(20)
+        s.settimeout(120 * SLOW)
         s.connect(str(m.socket))
         try:
             s.sendall(b"x" * (1 << 20))

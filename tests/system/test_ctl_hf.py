@@ -67,6 +67,7 @@ def test_revisions(hf, hub, demo):
     fetch(hf, "config.json")
     fetch(hf, "config.json", rev="v2")
     fetch(hf, "config.json", rev="v2")
+    hf.settle()
     rows = [(r["revision"], r["commit"], r["files_here"]) for r in hf.ctl_json("hf", "show", "hf", "org/demo")]
     assert rows == [("main", old, 1), ("v2", new, 1)]
     demo.refs["main"] = new  # the mirror has not asked yet
@@ -105,7 +106,7 @@ def test_partly_here(hf, hub, demo):
         client.read(256 << 10)
         file, = hf.ctl_json("hf", "show", "hf", "org/big", "main")
         assert file["state"] == "partial" and 0 < file["have"] < big.size
-    assert re.search(r"big.bin\t67108864\tpartial \d+%\t", hf.ctl("hf", "show", "hf", "org/big", "main").stdout)
+    until(lambda: re.search(r"big.bin\t67108864\tpartial \d+%\t", hf.ctl("hf", "show", "hf", "org/big", "main").stdout))
 
 
 def test_kinds_names_and_the_lost(hf, hub, demo):
@@ -350,8 +351,7 @@ def test_stop_leave_and_wait(hf, hub, demo):
     assert job(hf)["state"] == "fetching", "it goes on without its watcher"
     assert hf.ctl_json("hf", "prefetch", "org/big", "--stop")["stopped"] == 1
     assert comes_to(hf, "stopped")["why"]
-    file, = hf.ctl_json("hf", "show", "org/big@main")
-    assert file["state"] == "partial"
+    until(lambda: states(hf, "org/big@main") == {"big.bin": "partial"})
     assert hf.ctl("hf", "prefetch", "org/big", "--stop", check=False).returncode == 66
     assert hf.ctl("hf", "prefetch", "--stop", check=False).returncode == 64
     hub.go.set()
@@ -436,8 +436,10 @@ def test_rollback_is_seen_at_once_and_lasts(hf, hub, demo):
     old = demo.sha
     assert fetch(hf, "config.json").body == b"{}"
     new = demo.commit({"config.json": b"[2]", "more.txt": b"more"})
+    hf.settle()  # what is still on its way into the store is not removed
     hf.ctl("cache", "rm", "hf/api/models/org/demo/revision/")
     assert fetch(hf, "config.json").body == b"[2]"
+    hf.settle()
     done = json.loads(hf.ctl("--json", "hf", "rollback", "org/demo", old[:10]).stdout)
     assert (done["branch"], done["commit"], done["files"], done["held"]) == ("main", old, 4, True)
     for _ in range(2):

@@ -86,6 +86,7 @@ mkdir "$1/up" "$1/work" "$1/root"
 mount -t overlay none -o "lowerdir=/,upperdir=$1/up,workdir=$1/work" "$1/root"
 mount --bind /dev "$1/root/dev" && mount -t proc none "$1/root/proc"
 rm -rf "$1/root/etc/mirrord" "$1/root/etc/trainagent" "$1/root/var/lib/mirrord" "$1/root/var/cache/trainagent" "$1/root/var/log/mirrord"
+mount -t tmpfs none "$1/root/run"  # other tests have tickets in this system's
 mount -t tmpfs none "$1/root/tmp" && cp "$2"/*.deb "$1/root/tmp/"
 exec chroot "$1/root" sh -c "$3"
 """

@@ -78,7 +78,7 @@ def test_pages_are_made_again_when_they_change(page, origin):
 
 
 def test_a_folder_is_listed_once(mirrord):
-    m = mirrord("""plaintext_token = true repo "models" { protocol = "hosted" }""")
+    m = mirrord("""threads = 2 plaintext_token = true repo "models" { protocol = "hosted" }""")
     token = m.token("me", "publish:models/*")
     assert m.put("/models/me/m/a", b"1", token=token).status == 201
     first = [m.get("/models/me/m/", wire) for wire in ("h1", "h2", "h2c") for _ in range(3)]

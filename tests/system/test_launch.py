@@ -175,8 +175,11 @@ def test_a_run_whose_rank_was_killed_equals_the_unbroken_one(agent, data, how):
     steps = 60
     mpi = ["mpirun", "--oversubscribe", "-n", "2"]
     subprocess.run([*mpi, *map(str, train(agent.folder / "whole", data, steps))], env=agent.env, check=True, capture_output=True)
-    out = agent.folder / "broken"
-    child = agent.start("launch", "--ranks", 1, "--restarts", 3, "--checkpoints", out, "-v", "--", *mpi, *train(out, data, steps))
+    out, hold = agent.folder / "broken", agent.folder / "hold"
+    hold.write_text("0 on write checkpoint-8.")  # which it does not finish before it is killed, however late that is
+    setup = f'export LD_PRELOAD={BUILD}/crash/failer.so FAIL_FILE={hold}; exec "$@"'
+    child = agent.start("launch", "--ranks", 1, "--restarts", 3, "--checkpoints", out, "-v", "--", *mpi, "sh", "-c", setup, "sh",
+                        *train(out, data, steps))
 
     def ranks():
         found = []
@@ -190,6 +193,7 @@ def test_a_run_whose_rank_was_killed_equals_the_unbroken_one(agent, data, how):
     until(lambda: list(out.glob("checkpoint-*")) and (child.poll() is not None or len(ranks()) == 2))
     for pid in ranks()[:1]:
         os.kill(pid, how)
+    hold.unlink()
     agent.end(child, 0)
     assert "launch.again" in agent.err
     assert weights(out, steps) == weights(agent.folder / "whole", steps)

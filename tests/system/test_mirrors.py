@@ -38,8 +38,12 @@ class Site:
             (self.out / name).parent.mkdir(parents=True, exist_ok=True)
             (self.out / name).write_bytes(data)
 
-    def publish(self, **env):
-        return json.loads(self.agent("publish", self.out, "models/me/gpt", "--json", **env))
+    def publish(self):
+        """A mirror that was killed in the middle is waited for until it counts as lost: most of a minute."""
+        child = self.agent.start("publish", self.out, "models/me/gpt", "--json")
+        out, err = child.communicate(timeout=300 * SLOW)
+        assert child.returncode == 0, (out, err)
+        return json.loads(out)
 
     def at(self, node, what, where):
         """what(node) once so many bytes have come through its way."""

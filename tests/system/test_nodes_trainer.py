@@ -13,7 +13,12 @@ import pytest
 from harness.mirrord import BUILD, SANITIZERS, SLOW, free_port, until
 
 TRAINER = BUILD / "simt/trainer"
-FIRST_ALONE = 'test "$TRAINAGENT_GENERATION" != 1 || export FAKE_NCCL="$FAULT" FAKE_CUDA="$GPU_FAULT"; exec "$@"'  # faults are of the first generation
+# Faults are of the first generation. HOLD: the checkpoint that it does not finish while that file is there (crash/failer.c); ranks do not go beyond
+# the one after it, so what a test does to them does not come too late.
+FIRST_ALONE = r'''
+test "$TRAINAGENT_GENERATION" != 1 || export FAKE_NCCL="$FAULT" FAKE_CUDA="$GPU_FAULT"
+test "$TRAINAGENT_GENERATION" != 1 -o -z "$HOLD" || export LD_PRELOAD="$FAILER" FAIL_FILE="$HOLD"
+exec "$@"'''
 SHAPE = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 256, "n_positions": 16}'
 
 pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason=f"{TRAINER} is not built: make test-programs")
@@ -32,14 +37,18 @@ def job_folder(path):
 
 
 class Nodes:
-    def __init__(self, data, out, steps=20, nodes="2", patience=600, fault="", gpu_fault="", options=()):
+    def __init__(self, data, out, steps=20, nodes="2", patience=600, fault="", gpu_fault="", options=(), hold=0):
         self.data, self.out, self.port, self.logs = data, data / out, free_port(), []
+        self.hold = data / f"{out}.hold"
+        if hold:
+            self.hold.write_text(f"0 on write checkpoint-{hold}.")
         self.agents = []
         for r in range(2):
             log = data / f"{out}-{r}.log"
             self.logs.append(log)
             env = {"PATH": f"{BUILD}:{os.environ['PATH']}", "HOME": str(data), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(data / "cache"),
-                   "TRAINAGENT_STATE": str(data / f"state{r}"), **SANITIZERS, "FAULT": fault, "GPU_FAULT": gpu_fault}
+                   "TRAINAGENT_STATE": str(data / f"state{r}"), **SANITIZERS, "FAULT": fault, "GPU_FAULT": gpu_fault,
+                   "FAILER": str(BUILD / "crash/failer.so"), "HOLD": str(self.hold) if hold else ""}
             argv = [BUILD / "trainagent", "launch", "--elastic" if ":" in nodes else "--nodes", nodes, "--node-rank", r, "--rendezvous",
                     f"127.0.0.2:{self.port}", "--ranks", 1, "--restarts", 5, "--checkpoints", self.out, *options, "--", "sh", "-c", FIRST_ALONE, "sh", TRAINER, "train", "--config",
                     data / "shape.json", "--data", data / "data.bin", "--out", self.out, "--device", "cuda", "--batch", 2, "--steps", steps,
@@ -103,9 +112,10 @@ def whole(tmp_path_factory, once):
 @pytest.mark.parametrize("victim,step,how", [(1, 3, signal.SIGKILL), (0, 9, signal.SIGKILL), (1, 6, signal.SIGSTOP)])
 def test_a_rank_that_dies_or_stands_still_costs_no_bit(launch, whole, victim, step, how):
     """Of one that stands still its peer finds out, after --comm-timeout."""
-    n = launch("broken", patience=600 if how == signal.SIGKILL else 10 * SLOW)
+    n = launch("broken", patience=600 if how == signal.SIGKILL else 10 * SLOW, hold=step // 2 * 2 + 2)
     until(lambda: n.step() >= step or any(a.poll() is not None for a in n.agents))
     os.kill(n.rank(victim), how)
+    n.hold.unlink()
     n.end([0, 0])
     assert "rendezvous.start generation=2" in n.said() and weights(n.out) == whole, n.said()
 
@@ -143,9 +153,10 @@ def test_a_kernel_that_fails_at_one_step_again_and_again(data, kernel, after):
 
 
 def test_elastic_goes_on_with_one_node(launch):
-    n = launch("out", steps=40, nodes="1:2")
+    n = launch("out", steps=40, nodes="1:2", hold=4)
     until(lambda: any(c.suffix == "" for c in n.out.glob("checkpoint-*")))
     n.agents[1].kill()
+    n.hold.unlink()
     n.agents[0].wait(timeout=400)
     assert n.agents[0].returncode == 0, n.said()
     assert "generation=2 nodes=1 ranks=1" in n.said(), n.said()

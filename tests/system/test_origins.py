@@ -7,11 +7,12 @@ import random
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 
 from harness.hub import Big, read
-from harness.mirrord import BUILD, SANITIZERS, until
+from harness.mirrord import BUILD, SANITIZERS, free_port, until
 from harness.origin import Origin, span
 from harness.way import Way
 from system.test_sync import run
@@ -28,7 +29,7 @@ def edge_conf(urls, more="", protocol="generic"):
 
 @pytest.fixture
 def two():
-    with Origin() as a, Origin() as b:
+    with Origin(port=free_port()) as a, Origin() as b:  # nobody else takes the first one's port when it is away
         for o in (a, b):
             o.put("/x/a.bin", size=3 * MIB)
         yield a, b
@@ -56,10 +57,12 @@ def test_the_first_is_away(mirrord, two):
     for i in range(20):
         b.put(f"/x/{i}", size=100)
     m = mirrord(edge_conf(urls(a, b)))
+    began = time.monotonic()
     for i in range(20):
         assert m.get(f"/data/{i}").status == 200
     assert m.get("/data/a.bin").body == b.bytes_of("/x/a.bin")
-    assert m.log().count("origin.rests") == 1
+    m.says("origin.rests")
+    assert m.log().count("origin.rests") <= 1 + (time.monotonic() - began) // 5  # it rests so many seconds, then one asks it again
     checked = json.loads(m.ctl("--json", "upstream", "check", check=False).stdout)
     assert [(r["origin"], r["up"]) for r in checked] == [(urls(a)[0], False), (urls(b)[0], True)]
 
@@ -98,7 +101,7 @@ def test_the_first_is_silent(mirrord, two):
         for i in range(20):
             o.put(f"/x/{i}", size=100)
     a.put("/x/a.bin", size=3 * MIB, hold_at=0)
-    m = mirrord(edge_conf(urls(a, b), 'stall = "1s"'))
+    m = mirrord(edge_conf(urls(a, b), 'stall = "6s"'))  # the second one may be slow, of a busy machine
     assert m.get("/data/a.bin").body == b.bytes_of("/x/a.bin")
     for i in range(20):
         assert m.get(f"/data/{i}").status == 200
@@ -182,7 +185,7 @@ def test_a_core_that_is_killed_in_mid_file(mirrord, at):
 
 def test_a_core_that_is_stopped(mirrord):
     """One request finds out; the others do not wait for it again."""
-    e = Edge(mirrord, 'stall = "2s" connect_timeout = "2s"')
+    e = Edge(mirrord, 'stall = "6s" connect_timeout = "6s"')  # the other one may be slow, of a busy machine
     e.at(0, lambda m: m.child.send_signal(signal.SIGSTOP), 3 * MIB)
     try:
         assert e.has("big.bin")

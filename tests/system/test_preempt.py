@@ -13,7 +13,7 @@ from harness import serving
 from harness.mirrord import BUILD, SLOW, until
 
 # Ends with 75 when it is told to stop, as the trainer does; notes each start.
-COMMAND = ["sh", "-c", 'echo >>"$0"; trap "exit 75" TERM; while :; do sleep 0.1; done']
+COMMAND = ["sh", "-c", 'trap "exit 75" TERM; echo >>"$0"; while :; do sleep 0.1; done']
 
 
 class Metadata(serving.Server):

@@ -135,9 +135,10 @@ def test_limits_hold_here_too(mirrord, client, tmp_path):
     assert [c.returncode == 0 for c in codes] == [True, True, True, False]
     assert "max connections (3) reached" in codes[3].stdout + codes[3].stderr
     assert out.take("alice", "open sesame", "/secret/", tmp_path / "c").returncode == 0
+    until(lambda: out.m.metric("mirrord_rsync_sessions_open") == 0)  # a session counts on for a moment after its client's end
     held = [socket.create_connection(("127.0.0.1", out.port)) for _ in range(2)]
     for s in held:
-        s.recv(100)
+        assert b"@ERROR" not in s.recv(100)
     run = out.take("alice", "open sesame", "/secret/", tmp_path / "d")
     assert "max connections (2) reached" in run.stdout + run.stderr
     for s in held:

@@ -529,7 +529,6 @@ def test_a_head_that_has_not_moved(mirrord, tmp_path):
     said = agent(node, "publish", str(tmp_path / "source"), "models/me/many", "--json", **mine)
     assert said.returncode == 0, said
     root = json.loads(said.stdout)["root"]
-    asked = lambda: sorted(e["status"] for e in map(json.loads, m.access_log.read_text().splitlines()) if e["path"] == "/models/me/many/")  # noqa: E731
 
     for wish, job in ("models/me/many/", 42), (f"models/me/many@{root}/", 43):
         run_job(node, f"mirror={wish}", job)
@@ -537,7 +536,8 @@ def test_a_head_that_has_not_moved(mirrord, tmp_path):
         run_job(node, f"mirror={wish}", job)
         assert {name.split("/", 3)[3]: data for name, data in staged_bytes(node, job).items()} == MANY
         node.epilog(job)
-    until(lambda: asked() == [200, 304, 404])  # the second job, the first, and who published
+    asked = m.answered("/models/me/many/", 3, path="/models/me/many/")
+    assert sorted(e["status"] for e in asked) == [200, 304, 404]  # the second job, the first, and who published
     m.remove()
     run_job(node, f"mirror=models/me/many@{root}/", 44)
     node.prolog("mirror=models/me/many/", 45)

@@ -172,7 +172,7 @@ def test_a_way_that_fails(far, first, words):
 
 
 def test_a_way_that_hangs(far, tmp_path):
-    m = far(first="exec sleep 600", stall="1s")
+    m = far(first="exec sleep 600", stall="3s")  # by when it has begun, and said so in `calls`
     (m.tree / "file").write_bytes(b"x")
     assert m.ctl("sync", "run", "x", "--wait", check=False).returncode == 69
     for call in (tmp_path / "calls").read_text().splitlines():

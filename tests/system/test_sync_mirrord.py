@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import threading
-import time
 
 import pytest
 
@@ -189,18 +188,19 @@ def test_the_core_dies_and_nothing_comes_twice(mirrord, core, way, where):
 def test_killed_in_the_middle(mirrord, core, way, where):
     way.rewrite = ONE_BY_ONE
     edge = edge_of(mirrord, way)
-    change_at = [40 if where == "/-/blob/" else 3]
+    first = 40 if where == "/-/blob/" else 3
+    left, go = [first], threading.Event()
 
-    def slow(target):
-        if where in target:
-            change_at[0] -= 1
-            if change_at[0] < 0:
-                time.sleep(0.3)
-    way.disturb = slow
+    def hold(target):
+        left[0] -= where in target
+        return "cut" if left[0] < 0 and go.wait(240) else None
+    way.disturb = hold
     edge.ctl("sync", "run", "x")
-    until(lambda: change_at[0] < 0)
-    time.sleep(0.3)
+    until(lambda: left[0] < 0)
+    if where == "/-/blob/":  # those that were let through are stored: what is under way at the kill are the held ones alone
+        until(lambda: edge.ctl_json("sync", "ls")[0]["last"].get("files_done", 0) >= first)
     edge.kill()
+    go.set()
     way.disturb = None
     before = set(way.asked(where))
     way.forget()

@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import subprocess
+import threading
 from urllib.parse import quote
 
 import pytest
@@ -391,13 +392,14 @@ def test_listed_while_it_changes(mirrord, o, kind):
     states = []
     kind.add("q")
     states.append(kind.build())
-    moved = []
+    moved, moving = [], threading.Lock()  # indexes are asked for by several connections at once
 
     def disturb(path):
-        if path in index_paths(kind) and len(moved) < 3 and path not in moved:
-            moved.append(path)
-            kind.add(f"r{len(moved)}")
-            states.append(kind.build())
+        with moving:
+            if path in index_paths(kind) and len(moved) < 3 and path not in moved:
+                moved.append(path)
+                kind.add(f"r{len(moved)}")
+                states.append(kind.build())
     o.disturb = disturb
     done = run(m)
     assert done["outcome"] == "published" and len(moved) >= 1

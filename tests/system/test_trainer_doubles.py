@@ -182,7 +182,7 @@ def test_what_nccl_takes_is_planned_for(data):
 def test_bench_of_sums_ends_when_a_rank_hangs(data):
     """Preflight asks: a group that hangs must not hang it."""
     port = two_free_ports()
-    argv = [TRAINER, "bench", "--comm", "--device", "cuda", "--comm-timeout", "2"]
+    argv = [TRAINER, "bench", "--comm", "--device", "cuda", "--comm-timeout", "5"]  # the other one may begin seconds later
     ranks = [subprocess.Popen(argv, cwd=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={
         **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
         "FAKE_NCCL": "1.never=1;at=20"}) for rank in (0, 1)]

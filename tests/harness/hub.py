@@ -131,7 +131,7 @@ class Repo:
         return sha256_of(data) if self.is_lfs(path, data) else git_oid(data)
 
     def resolve(self, rev):
-        short = [c for c in self.commits if 7 <= len(rev) and c.startswith(rev)]
+        short = [c for c in list(self.commits) if 7 <= len(rev) and c.startswith(rev)]
         return self.refs.get(rev) or self.refs.get("refs/heads/" + rev) or (short[0] if len(short) == 1 else None)
 
 
@@ -263,7 +263,7 @@ class Hub:
     def find(self, kind, name):
         """The repository, and its name when that is another than was asked for."""
         name = self.renamed.get((kind, name), name)
-        for (k, n), r in self.repos.items():
+        for (k, n), r in list(self.repos.items()):
             if k == kind and n.lower() == name.lower():
                 return r, n
         return None, name
@@ -410,8 +410,8 @@ class CdnHandler(Handler):
                        b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>")
             return
         digest = parts.path.rsplit("/", 1)[-1]
-        data = next((d for some in [*(c for r in hub.repos.values() for c in r.commits.values()), *(b.files for b in hub.buckets.values())]
-                     for d in some.values() if sha256_of(d) == digest), None)
+        trees = [*(c for r in list(hub.repos.values()) for c in list(r.commits.values())), *(b.files for b in list(hub.buckets.values()))]
+        data = next((d for tree in trees for d in list(tree.values()) if sha256_of(d) == digest), None)
         if data is None:
             self.reply(404, {})
             return
@@ -420,7 +420,9 @@ class CdnHandler(Handler):
             return
 
         def leaves(n):
-            if hub.hold_at is not None and sum(hub.cdn_bytes.values()) >= hub.hold_at:
+            with hub.lock:
+                held = hub.hold_at is not None and sum(hub.cdn_bytes.values()) >= hub.hold_at
+            if held:
                 hub.go.wait()
             with hub.lock:
                 hub.cdn_bytes[digest] = hub.cdn_bytes.get(digest, 0) + n

@@ -3,6 +3,8 @@ import concurrent.futures
 import json
 import signal
 
+from harness.mirrord import until
+
 THREADS = "threads = 2\n"
 EACH, CLIENTS = 400, 4
 
@@ -39,6 +41,7 @@ def test_rotation_and_reload_lose_no_line(mirrord, origin):
     ask(m)
     first.rename(second)
     m.child.send_signal(signal.SIGUSR1)
+    until(first.exists)  # a signal is heard when its thread comes to it: not after the reload below
     ask(m)
     m.access_log = third
     m.reload()

@@ -1,6 +1,7 @@
 """Several mirrors over one bucket: what one is given, the others have, and what the bucket lacks is nobody's."""
 import concurrent.futures
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -49,9 +50,18 @@ def seen(m, path, data):
     until(lambda: has(m, path, data))
 
 
+def found(m, path, data):
+    """It looks into the log before it says that there is no such thing. It waits a second for that (LEARN_MS), and who had to, asks again."""
+    began = time.monotonic()
+    if not has(m, path, data):
+        assert time.monotonic() - began > 0.9
+        seen(m, path, data)
+
+
 def test_what_one_is_given_the_others_have(node):
     a, b = node(), node()
-    assert "new_cluster=yes" in a.log() and "new_cluster=no" in b.log()
+    a.says("new_cluster=yes")
+    b.says("new_cluster=no")
     token = a.token("ci", "publish:models/*")
     until(lambda: b.put("/models/me/gpt/b", b"from b", token=token).status == 201)  # b learns of the token
     for size in (0, 1, 1000, 40_000, 300_000, 2_500_000):
@@ -108,20 +118,40 @@ def test_a_disk_is_smaller_than_the_cluster(node):
     a.ctl("verify", "--deep")
 
 
-def test_who_has_written_reads_it_anywhere(node):
-    """With a poll of a minute: only because the other mirrors are told."""
+def test_who_has_written_reads_it_anywhere(node, bucket):
+    """With a poll of a minute: only because the other mirrors are told. Whoever has not applied an entry 250 ms after it was written is not
+    waited for, and may then be left out for ten seconds (cluster/poke.h): on a busy machine that is no failure."""
     a, b, c = nodes = [node('poll = "60s"', poll=None) for _ in range(3)]
     know_each_other(nodes)
     token = a.token("ci", "publish:models/*")
-    dice = random.Random(1)
-    for i in range(30):
-        writer, reader = dice.sample(nodes, 2)
-        data = str(i).encode()
-        assert writer.put("/models/me/gpt/x", data, token=token).status in (200, 201)
-        assert has(reader, "/models/me/gpt/x", data), i
-    assert b.ctl("token", "revoke", "ci").returncode == 0
     for m in nodes:
-        assert m.put("/models/me/gpt/y", b"no", token=token).status == 401
+        until(lambda m=m: m.put("/models/me/ready/x", b"", token=token).status in (200, 201))
+    numbers, late = itertools.count(), {}  # when a mirror last waited in vain
+
+    def in_time(m):
+        """After an answer of this one: whether each of the others must have applied what it wrote."""
+        written = max(at for key, (_, at) in bucket.objects.items() if key.startswith("prod/log/"))
+        if time.time() - written > 0.24:
+            late[id(m)] = time.monotonic()
+        return time.monotonic() - late.get(id(m), -60) > 11
+
+    def tells(writer, reader):
+        data = str(next(numbers)).encode()
+        assert writer.put("/models/me/gpt/x", data, token=token).status in (200, 201)
+        must = in_time(writer)
+        return has(reader, "/models/me/gpt/x", data), must
+    for writer, reader in itertools.permutations(nodes, 2):
+        until(lambda w=writer, r=reader: tells(w, r)[0])  # one that was slow to greet the others leaves them out, too
+    dice = random.Random(1)
+    for _ in range(30):
+        told, must = tells(*dice.sample(nodes, 2))
+        assert told or not must
+    assert b.ctl("token", "revoke", "ci").returncode == 0
+    must = in_time(b)
+    for m in nodes:
+        refused = m.put("/models/me/gpt/y", b"no", token=token).status == 401
+        assert refused or not (must or m is b)
+        until(lambda m=m: m.put("/models/me/gpt/y", b"no", token=token).status == 401)
 
 
 def test_a_tree_that_is_not_here_may_be_new(node, bucket):
@@ -130,9 +160,9 @@ def test_a_tree_that_is_not_here_may_be_new(node, bucket):
     token = a.token("ci", "publish:models/*")
     for i in range(5):
         assert a.put(f"/models/me/new{i}/x", b"1", token=token).status == 201
-        assert has(b, f"/models/me/new{i}/x", b"1")
+        found(b, f"/models/me/new{i}/x", b"1")
         assert a.put(f"/models/me/new{i}/x", b"2", token=token).status in (200, 201)
-        assert has(b, f"/models/me/new{i}@v2/x", b"2")
+        found(b, f"/models/me/new{i}@v2/x", b"2")
     before, began = bucket.counts["GET", "log"], time.monotonic()
     got = b.get_all([f"/models/me/none{i}/x" for i in range(300)])
     assert {status for status, _ in got} == {404}
@@ -167,11 +197,11 @@ def test_a_bucket_that_goes_away(node, bucket):
     """What is on the disk is served, tokens and writes are refused in words, and all comes back by itself."""
     a = node('stale_after = "1s"')
     token = a.token("ci", "publish:models/*")
-    assert a.put("/models/me/gpt/x", b"here", token=token).status == 201
+    until(lambda: a.put("/models/me/gpt/x", b"here", token=token).status == 201)  # 503 where a poll took a second
     bucket.faults = [Fault("cut")]
-    until(lambda: a.put("/models/me/gpt/y", b"no", token=token).status == 503)
+    until(lambda: b"which tokens were revoked" in a.put("/models/me/gpt/y", b"no", token=token).body)  # the first may say that it was cut off
     refused = a.put("/models/me/gpt/y", b"no", token=token)
-    assert b"which tokens were revoked" in refused.body and refused["retry-after"]
+    assert refused.status == 503 and b"which tokens were revoked" in refused.body and refused["retry-after"]
     assert has(a, "/models/me/gpt/x", b"here")
     assert a.get("/readyz").status == 200
     bucket.faults = []
@@ -231,7 +261,7 @@ def test_a_start_without_the_bucket(node, bucket):
     """A mirror that has joined serves what it has; a new one has nothing to serve."""
     a = node('stale_after = "1s"')
     token = a.token("ci", "publish:models/*")
-    assert a.put("/models/me/gpt/x", b"here", token=token).status == 201
+    until(lambda: a.put("/models/me/gpt/x", b"here", token=token).status == 201)  # 503 where a poll took a second
     a.stop()
     bucket.faults = [Fault("cut")]
     a.start()
@@ -334,6 +364,8 @@ def test_a_large_file_is_sent_while_it_arrives(node, bucket):
     d = node()
     part = d.get("/models/me/gpt/x", headers={"Range": "bytes=20000000-20000099"})
     assert part.status == 206 and part.body == data[20000000:20000100]
+    for m in (c, d):
+        m.settle()  # what came on the way to their clients is fetched to its end
     before = bucket.counts.get(("GET", "blob"), 0)
     assert has(a, "/models/me/gpt/x", data) and bucket.counts.get(("GET", "blob"), 0) == before
     with concurrent.futures.ThreadPoolExecutor(20) as pool:

@@ -211,7 +211,7 @@ class Publisher:
 
 
 def acknowledged(m):
-    return sum("/live" in path for path in m.files)
+    return sum("/live" in path for path in list(m.files))  # a Publisher adds some meanwhile
 
 
 @pytest.mark.parametrize("keys, methods, more", [
@@ -293,7 +293,7 @@ def test_a_move_that_its_caller_leaves(alone, section, bucket):
     """Ctrl-C: the mirror stands alone as before, and the next call goes on."""
     m = alone()
     restart(m, m.alone + section)
-    bucket.faults = [Fault("slow", "blob/", ("PUT",), delay=5)]
+    bucket.faults = [Fault("slow", "blob/", ("PUT",), delay=15)]  # it runs for as long as that, at least
     move = adopting(m)
     until(lambda: bucket.counts.get(("PUT", "blob")))
     busy = m.ctl("cluster", "adopt", check=False)
@@ -394,7 +394,8 @@ def test_a_leave_that_is_killed(alone, section, mirrord, bucket):
     m = mirrord(REPO + section)
     bucket.faults = [Fault("slow", "blob/", ("GET",), delay=1)]
     leave = subprocess.Popen([BUILD / "mirrorctl", "--socket", m.socket, "cluster", "leave", "--local"], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-    until(lambda: json.loads(m.ctl("cluster", "status", "--json").stdout)["fetched"] >= 5)
+    until(lambda: json.loads(m.ctl("cluster", "status", "--json").stdout)["fetched"] >= 5)  # also small ones, from packs
+    until(lambda: bucket.counts.get(("GET", "blob"), 0) >= 8)  # four are fetched at a time, so four of these have come
     m.kill()
     leave.communicate(timeout=120 * SLOW)
     bucket.faults = []
@@ -428,6 +429,8 @@ def test_others_publish_while_one_leaves(alone, section, mirrord, bucket):
     with Publisher(first):
         until(lambda: acknowledged(first) > 5)
         before = dict(first.files)
+        last = list(before)[-1]
+        until(lambda: m.get(last).status == 200)  # it has read the log so far: who leaves takes along what it knows
         m.ctl("cluster", "leave", "--local")
     bucket.down = True
     restart(m, REPO)

@@ -1,4 +1,5 @@
 """What no version names any more is deleted from a cluster's bucket, and nothing else is, whatever happens in between."""
+import asyncio
 import concurrent.futures
 import json
 import os
@@ -10,7 +11,7 @@ import pytest
 
 from harness.bucket import Fault
 from harness.mirrord import SLOW, until
-from system.test_cluster import bucket, has, node, seen  # noqa: F401  (fixtures)
+from system.test_cluster import bucket, found, has, node, seen  # noqa: F401  (fixtures)
 from system.test_hosted_hub import Hub, file
 
 SOON = 'collect = "0s" collect_delay = "0s"'
@@ -57,10 +58,12 @@ def fresh(node, files, more=SOON, **kw):
 
 
 def age(bucket, days=8):
-    """All content is that old."""
-    for key, (raw, at) in list(bucket.objects.items()):
-        if key.removeprefix("prod/").startswith(PREFIXES):
-            bucket.objects[key] = (raw, at - days * 86400)
+    """All content is that old. The bucket's own thread does it: what is deleted at the same time must not come back."""
+    async def change():
+        for key, (raw, at) in bucket.objects.items():
+            if key.removeprefix("prod/").startswith(PREFIXES):
+                bucket.objects[key] = (raw, at - days * 86400)
+    asyncio.run_coroutine_threadsafe(change(), bucket.loop).result()
 
 
 def newest_entry(bucket):
@@ -200,7 +203,7 @@ def test_a_mirror_is_killed_at_each_step(node, bucket, key, method):
     child = a.start_ctl("cluster", "gc")
     until(held.reached)
     a.kill()
-    child.wait(60)
+    child.wait(60 * SLOW)
     held.drop()
     for path, data in live.items():
         assert has(b, path, data)
@@ -274,11 +277,10 @@ def test_an_upload_is_older_than_what_counts_as_an_orphan(node, bucket):
     held = Held(bucket, "idx/", "PUT")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         client = pool.submit(b.put, "/models/me/gpt/two", data, token=token)
-        until(held.reached)
+        until(lambda: held.reached() and set(keys(bucket, "pack/")) - before)  # both are sent at the same time
         os.kill(b.child.pid, signal.SIGSTOP)
         held.drop()
         orphans = set(keys(bucket, "pack/")) - before
-        assert orphans
         time.sleep(2.5)  # it is the bucket's clock that counts
         assert collect(a)["orphans"] >= 1
         assert not orphans & set(keys(bucket, "pack/"))
@@ -298,10 +300,11 @@ def test_a_collector_that_spares_more_does_not_lower_t(node, bucket):
     data = os.urandom(40_000)
     for m in (b, c):
         seen(m, "/models/me/gpt/one", b"one")
+    before = set(keys(bucket, "pack/"))
     held = Held(bucket, "idx/", "PUT")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         client = pool.submit(b.put, "/models/me/gpt/two", data, token=token)
-        until(held.reached)
+        until(lambda: held.reached() and set(keys(bucket, "pack/")) - before)  # both are sent at the same time
         os.kill(b.child.pid, signal.SIGSTOP)
         held.drop()
         try:
@@ -328,8 +331,8 @@ def test_a_mirror_that_was_off_for_a_week(node, bucket):
     put(a, token, "/models/me/gpt/late", b"late")
     b.start()
     for path, data in (live | {"/models/me/gpt/late": b"late"}).items():
-        assert has(b, path, data)
-    assert "cluster.restored" in b.log()
+        seen(b, path, data)  # it serves what it has if the log could not be read within five seconds
+    b.says("cluster.restored")
     put(b, token, "/models/me/gpt/more", b"more")
     b.ctl("verify", "--deep")
     fresh(node, live | {"/models/me/gpt/late": b"late", "/models/me/gpt/more": b"more"})
@@ -359,7 +362,7 @@ def test_two_collections_at_once(node, bucket):
     live = published_and_removed(a, token, {f"/models/me/gpt/{i}": os.urandom(30_000) for i in range(4)})
     until(lambda: versions(b) == versions(a))
     children = [m.start_ctl("cluster", "gc") for m in (a, b)]
-    assert 0 in [c.wait(120) for c in children]
+    assert 0 in [c.wait(120 * SLOW) for c in children]
     until(lambda: status(b)["collection"] != "running")
     collect(b)
     swept(a)
@@ -371,7 +374,7 @@ def test_it_runs_by_itself(node, bucket):
     token = a.token("ci", "publish:models/*")
     live = published_and_removed(a, token, {"/models/me/gpt/x": os.urandom(2_000_000)})
     until(lambda: not keys(bucket, "blob/", "dead/"))
-    assert a.metric("mirrord_cluster_collected_objects_total") >= 2
+    a.reaches("mirrord_cluster_collected_objects_total", 2)
     fresh(node, live)
 
 
@@ -432,6 +435,7 @@ def test_an_object_that_is_too_short_is_not_asked_for_again_and_again(node, buck
         for path, data in files.items():
             got = b.get(path)
             assert not got.whole or got.status >= 500 or got.body == data, (path, got.status)
+        b.settle()  # its requests are not counted in the next turn
     for key, was in whole.items():
         bucket.objects["prod/" + key] = was
     for path, data in files.items():
@@ -548,8 +552,7 @@ def test_a_mirror_that_woke_up_reads_what_was_moved(node, bucket):
     assert collect(a)["copied_bytes"] > 30_000
     swept(a)
     os.kill(b.child.pid, signal.SIGCONT)
-    got = b.get(names[0])
-    assert (got.status, got.body) == (200, files[names[0]]), got
+    found(b, names[0], files[names[0]])
 
 
 def test_content_is_published_again_just_before_it_is_condemned(node, bucket):
@@ -567,7 +570,7 @@ def test_content_is_published_again_just_before_it_is_condemned(node, bucket):
         put(b, token, path, data)
     in_time = not keys(bucket, "dead/")
     bucket.faults = []
-    assert child.wait(60) == 0
+    assert child.wait(60 * SLOW) == 0
     swept(a)
     if in_time:
         assert set(keys(bucket, "blob/")) == before, "nothing was uploaded anew"

@@ -33,7 +33,7 @@ class Redis:
 
     def __call__(self, *words):
         program = shutil.which("redis-cli") or shutil.which("valkey-cli")
-        done = subprocess.run([program, "-p", str(self.port), *words], capture_output=True, text=True, check=False, env=self.env, timeout=60)
+        done = subprocess.run([program, "-p", str(self.port), *words], capture_output=True, text=True, check=False, env=self.env, timeout=60 * SLOW)
         return done.stdout.strip()
 
     def stop(self):
@@ -72,8 +72,8 @@ def test_what_is_published_is_known_at_once(node, redis):
         assert a.put("/models/me/gpt/x", str(i).encode(), token=token).status in (200, 201)
         seen(b, "/models/me/gpt/x", str(i).encode())
     seen(a, "/models/me/gpt/b", b"from b")
-    assert a.metric("mirrord_cluster_hints_total", direction="sent") >= 20
-    assert b.metric("mirrord_cluster_hints_total", direction="received") > 0
+    a.reaches("mirrord_cluster_hints_total", 20, direction="sent")
+    b.reaches("mirrord_cluster_hints_total", 1, direction="received")
     said = b.ctl_json("cluster", "status")
     assert said["hints"] == "up" and said["hints_received"] > 0, said
 
@@ -138,7 +138,7 @@ def test_strangers_on_the_channel(node, bucket, redis):
     for text in ("", "x", "-1", "999999999999999999999999", "18446744073709551615", "1", "7 8"):
         assert redis("PUBLISH", channel, text) == "2"
     subprocess.run(["/bin/sh", "-c", f"yes 'PUBLISH {channel} 18446744073709551615' | head -3000 | "
-                    f"{shutil.which('redis-cli') or shutil.which('valkey-cli')} -p {redis.port} >/dev/null"], check=True, timeout=120)
+                    f"{shutil.which('redis-cli') or shutil.which('valkey-cli')} -p {redis.port} >/dev/null"], check=True, timeout=120 * SLOW)
     redis("PUBLISH", channel, "9" * 10000)
     for m in (a, b):
         m.says("cluster.hints_away")

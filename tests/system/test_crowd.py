@@ -93,4 +93,4 @@ def test_who_has_left_makes_room_in_the_end(mirrord, silent):
     assert m.get("/data/0").status in (502, 503)
     until(lambda: m.metric("mirrord_cache_waiting") == 0)
     silent.go.set()
-    assert m.get("/data/1").status == 200
+    until(lambda: m.get("/data/1").status == 200)  # the origin is given a second: on a slow machine it may need more

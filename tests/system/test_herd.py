@@ -27,7 +27,7 @@ def herd(m, path, clients, reference=None, headers=(), midway=lambda: None):
 
 @pytest.fixture
 def data(mirrord, origin):
-    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+    m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" stall = "1h" rule '.' {{ class = immutable }} }}""")
     m.origin = origin
     return m
 

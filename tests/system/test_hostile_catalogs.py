@@ -33,7 +33,7 @@ def list_large(hub, parts):
 
 @pytest.fixture
 def m(mirrord, hub):
-    m = mirrord(hub.config() + f'\nrepo "models" {{ protocol = "hosted" }}\nhttp {{ body_memory = "{MEMORY}" }}')
+    m = mirrord(hub.config(more='stall = "1h"') + f'\nrepo "models" {{ protocol = "hosted" }}\nhttp {{ body_memory = "{MEMORY}" }}')
     m.api = m.token("ci", "publish:models/me/*")
     return m
 

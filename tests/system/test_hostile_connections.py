@@ -8,10 +8,11 @@ import time
 import pytest
 
 from harness.crowd import Client
+from harness.http import read_answer
 from harness.mirrord import SLOW, certificate, until
 
 GREEDY, MODEST = "127.0.0.2", "127.0.0.3"
-REPO = 'repo "data" {{ protocol = "generic" origin = "{}/" rule "." {{ class = immutable }} }}\n'
+REPO = 'repo "data" {{ protocol = "generic" origin = "{}/" stall = "1h" rule "." {{ class = immutable }} }}\n'
 
 
 def sockets(m, address, count):
@@ -63,6 +64,8 @@ def test_idle_ones_make_room(mirrord, origin):
     held = []
     for _ in range(23):
         held += sockets(m, GREEDY, 1)
+        held[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_answer(held[-1])[0] == 200  # it is idle from now on, not from when a busy daemon comes to it together with the next
         time.sleep(0.01)  # idle since later than the one before
     others = [Client(m, MODEST) for _ in range(6)]
     for o in others:

@@ -116,7 +116,7 @@ def test_streams_over_http2(m):
 def test_bodies_that_nobody_reads(mirrord, origin):
     """Of requests that wait for the origin: what ends them is not answered a second time when the origin speaks."""
     origin.put("/slow", size=100, hold_at=0)
-    m = mirrord(f'repo "models" {{ protocol = "hosted" }}\nrepo "data" {{ protocol = "generic" origin = "{origin.url}/" }}\n'
+    m = mirrord(f'repo "models" {{ protocol = "hosted" }}\nrepo "data" {{ protocol = "generic" origin = "{origin.url}/" stall = "1h" }}\n'
                 f'http {{ body_memory = "{MEMORY}"  {ANY_RATE} }}')
     m.api = m.token("ci", "publish:models/me/*")
     assert m.put("/models/me/gpt/a", b"x", token=m.api).status in (200, 201)
@@ -149,8 +149,8 @@ def test_bodies_that_are_too_long(mirrord, hub):
     for i in range(15):
         held_open.append(connect(m, GREEDY))
         held_open[-1].sendall(head.encode())
-        for _ in range(9):
-            held_open[-1].sendall(b"20000\r\npaths=" + b"a" * ((1 << 17) - 7) + b"&\r\n")
+        for _ in range(9):  # who is answered in the middle and slow to end may be hung up on
+            push(held_open[-1], b"20000\r\npaths=" + b"a" * ((1 << 17) - 7) + b"&\r\n")
     modest_is_served(m)
     for s in held_open:
         assert s.recv(12) in (b"HTTP/1.1 413", b"HTTP/1.1 503")
@@ -175,7 +175,7 @@ def test_requests_that_wait_are_counted_too(mirrord, origin):
     for i in range(300):
         origin.put(f"/{i}", size=100, seed=i, hold_at=0)
     origin.put("/a", size=100)
-    m = mirrord(f'repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = 3 }}\nhttp {{ body_memory = "2m" }}')
+    m = mirrord(f'repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = 3 stall = "1h" }}\nhttp {{ body_memory = "2m" }}')
     greedy = Client(m, GREEDY)
     for i in range(300):
         greedy.begin(f"/data/{i}")

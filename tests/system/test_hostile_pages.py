@@ -182,8 +182,9 @@ def test_in_chromium_a_page_of_one_repo_cannot_touch_another(private, client, tm
     chromium = client("chromium")
     private.origin.put("/", body=HOSTILE.encode(), type="text/html")
     run = subprocess.run([chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server",
-                          f"--user-data-dir={tmp_path}/chromium", "--timeout=5000", "--dump-dom", f"http://x:{private.reader}@127.0.0.1:{private.port}/a/"],
-                         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120 * SLOW)
+                          f"--user-data-dir={tmp_path}/chromium", f"--timeout={60000 * SLOW}", "--dump-dom",
+                          f"http://x:{private.reader}@127.0.0.1:{private.port}/a/"],
+                         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300 * SLOW)
     private.answered('"/a/"', status=200)  # it logged in
     assert "not run</p>" in run.stdout and "the secret of b" not in run.stdout, run.stderr
     assert private.get("/b/models/me/x/secret.txt", headers=private.login).body == b"the secret of b"

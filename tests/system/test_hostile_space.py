@@ -20,7 +20,7 @@ GREEDY, MODEST = "127.0.0.2", "127.0.0.3"
 def small(mirrord, origin):
     """A cache of 64 MiB, of which 48 are in use."""
     m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" client_uploads = 3 }}
-        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" stall = "1h" rule '.' {{ class = immutable }} }}
         repo "models" {{ protocol = "hosted" }}""")
     m.origin = origin
     m.kept = [origin.put(f"/{i}", size=8 * MIB, seed=i + 1) for i in range(6)]
@@ -207,7 +207,7 @@ def test_what_is_not_sealed_yet_is_waited_for(small):
 def lone(mirrord, origin):
     """An empty cache of 64 MiB, and two objects that it does not hold beside each other."""
     m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" }}
-        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" stall = "1h" rule '.' {{ class = immutable }} }}""")
     m.client = Client(m, GREEDY)
     return m
 
@@ -246,7 +246,7 @@ def test_ranges_of_what_cannot_be_kept_have_a_share(small):
 def test_who_waits_with_a_greedy_client_is_served(mirrord, origin):
     """The fetch counts for the first who asked; when that one has had its share, it is begun anew for the next."""
     m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" }} cache {{ grace = "10m" }}
-        repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = 1 rule '.' {{ class = immutable }} }}""")
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" connections = 1 stall = "1h" rule '.' {{ class = immutable }} }}""")
     for i in range(6):
         origin.put(f"/{i}", size=8 * MIB, seed=i + 1)
         assert m.get(f"/data/{i}").whole
@@ -273,7 +273,7 @@ def test_who_waits_with_a_greedy_client_is_served(mirrord, origin):
 def test_a_lone_researcher_is_served(mirrord, origin):
     """Four times the quota through a small mirror, with objects of almost all of it."""
     m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" }}
-        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" stall = "1h" rule '.' {{ class = immutable }} }}""")
     for i, size in enumerate((8, 8, 20, 58, 8, 58, 30, 40, 26)):
         origin.put(f"/{i}", size=size * MIB, seed=i + 1)
         assert m.get(f"/data/{i}").whole, i
@@ -282,7 +282,7 @@ def test_a_lone_researcher_is_served(mirrord, origin):
 
 def test_client_store_is_a_setting(mirrord, origin):
     m = mirrord(f"""storage {{ quota = "64m" reserve = "16m" client_store = "64m" }}
-        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}""")
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" stall = "1h" rule '.' {{ class = immutable }} }}""")
     for i in range(6):
         origin.put(f"/{i}", size=8 * MIB, seed=i + 1)
         assert m.get(f"/data/{i}").whole
@@ -362,7 +362,7 @@ def test_what_a_session_lets_go_is_gone_at_once(small):
     place = opened(small, token)
     for d in data:
         assert small.put(f"{place}/f", d, token=token).status == 201
-    assert used() - before <= 2 * size
+    until(lambda: used() - before <= 2 * size)  # at once is not before the answer
     assert small.put(f"{place}/same", data[-1], token=token).status == 201
     assert small.put(f"{place}/f", data[0], token=token).status == 201  # "same" still has the bytes
     assert small.put(f"{place}/commit", b"", token=token, method="POST").status == 201
@@ -371,7 +371,7 @@ def test_what_a_session_lets_go_is_gone_at_once(small):
     for i, d in enumerate(data):
         assert small.put(f"{place}/f{i}", d, token=token).status == 201
     assert small.put(place, b"", token=token, method="DELETE").status == 204
-    assert used() - before <= 3 * size
+    until(lambda: used() - before <= 3 * size)
     assert small.get("/models/me/x/same").body == data[-1]  # a tree has them
     assert small.ctl("verify").returncode == 0
 

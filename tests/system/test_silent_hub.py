@@ -14,7 +14,8 @@ from harness.mirrord import until
 FILES = {"README.md": b"# demo\n", "config.json": b"{}", "weights.bin": Big(300000)}
 READER = {"Authorization": "Bearer hf_reader"}
 STALE = "mirrord; hit; fwd=stale; detail=origin-trouble"
-OLD = "patience = 1500ms stall = 1h rule '' { ttl = 1s stale_while = 0s neg_ttl = 0s }"
+PATIENT, BRIEF = "patience = 1h", "patience = 1500ms"  # for a Hub that speaks on a slow machine; for one that is silent
+OLD = PATIENT + " stall = 1h rule '' { ttl = 1s stale_while = 0s neg_ttl = 0s }"
 
 
 @pytest.fixture
@@ -38,9 +39,12 @@ def warm(m, demo):
 
 def fall_silent(m, hub, again):
     """Nobody has waited for this Hub yet; what was fresh is not."""
+    m.config = m.config.replace(PATIENT, BRIEF)
     if again:
         m.stop()
         m.start()
+    else:
+        m.reload()
     time.sleep(2)
     hub.voice.clear()
 

@@ -115,7 +115,7 @@ class Bucket:
 
     def __init__(self, port=None, seed=1, host="127.0.0.1"):
         self.host, self.port, self.objects, self.counts, self.sent, self.faults = host, port or free_port(), Shared(), Shared(), Shared(), []
-        self.uploads = {}  # id -> (key, {number: bytes})
+        self.uploads = Shared()  # id -> (key, {number: bytes})
         self.versioned, self.atomic, self.checks_bodies, self.clock_ahead, self.down = False, True, True, 0, False
         self.dated, self.rate, self.go = True, 0, threading.Event()
         self.deleted, self.at_once, self.most_at_once, self.connections = Shared(), 0, 0, 0

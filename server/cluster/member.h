@@ -112,8 +112,8 @@ MUST_USE bool members_read_now(struct members *m, uint64_t wait_ms);
 enum member_state members_state(struct members *m);
 /* Another mirror announces itself under the id of this one; *address gets where, or "". */
 bool members_is_cloned(struct members *m, char address[MEMBER_ADDRESS_ROOM]);
-/* Ends the announcements, and removes this node's object if the bucket answers. The others are told
- * if they were not before. A second call and NULL are fine. */
+/* Ends the announcements, and removes this node's object if the bucket answers. The others are
+ * poked if they do not know yet. A second call and NULL are fine. */
 void members_leave(struct members *m);
 void members_close(struct members **mp); /* after members_leave(); NULL is fine */
 /* The other nodes that are alive, at most `room`; the number of them. */

@@ -687,11 +687,14 @@ void members_leave(struct members *m)
     if (m->started) {
         pthread_join(m->thread, NULL);
     }
-    if (m->written && withdraw(m, &e) != 0) {
-        log_debug("cluster.members", "why=\"%s\"", e.text);
+    if (!m->written) {
         return;
     }
-    tell_others(m, MEMBER_LEAVING); /* there was no beat since it began to leave */
+    if (withdraw(m, &e) == 0) {
+        tell_others(m, MEMBER_LEAVING); /* there may have been no beat since it began to leave */
+    } else {
+        log_debug("cluster.members", "why=\"%s\"", e.text);
+    }
 }
 
 void members_close(struct members **mp)

@@ -15,7 +15,7 @@ import pytest
 from harness.bucket import Fault
 from harness.image import MANIFEST, Image, digest
 from harness.mirrord import until
-from system.test_cluster import bucket, has, node, seen  # noqa: F401  (fixtures)
+from system.test_cluster import bucket, has, learned, node, seen  # noqa: F401  (fixtures)
 
 
 def one_after_the_other(bucket, first, second):
@@ -246,14 +246,6 @@ def test_two_mirrors_create_tokens_of_one_name(node, bucket):
         until(lambda: m.put("/models/me/other/x", b"x", token=token).status == 401)  # noqa: B023
 
 
-def looks_and_does(m, *verb):
-    """It waits a second for the log (LEARN_MS), and whom that refuses, asks again."""
-    began = time.monotonic()
-    if m.ctl(*verb, check=False).returncode != 0:
-        assert time.monotonic() - began > 0.9
-        until(lambda: m.ctl(*verb, check=False).returncode == 0)
-
-
 def test_a_token_that_was_replaced_on_another_mirror_is_revoked(node):
     """The revocation deleted the row of the token that this mirror knew under the name. That was gone already, the one that has the name now
     remained good, and `token revoke` said that it was done."""
@@ -264,7 +256,7 @@ def test_a_token_that_was_replaced_on_another_mirror_is_revoked(node):
     b.ctl("token", "revoke", "ci")
     token = b.token("ci", "publish:models/*")
     a.ctl("token", "revoke", "ci")
-    looks_and_does(b, "token", "create", "--name", "ci", "--scope", "read:*")  # reads the log, and the name is free
+    learned(lambda: b.ctl("token", "create", "--name", "ci", "--scope", "read:*", check=False).returncode == 0)  # the name is free
     assert b.put("/models/me/other/x", b"x", token=token).status == 401
 
 
@@ -272,7 +264,7 @@ def test_a_token_that_is_not_known_yet_is_revoked(node):
     """A mirror that had not read of a token said that there was none, and the token remained good."""
     a, b = node(poll="60s"), node(poll="60s")
     token = b.token("ci", "publish:models/*")
-    looks_and_does(a, "token", "revoke", "ci")
+    learned(lambda: a.ctl("token", "revoke", "ci", check=False).returncode == 0)
     b.token("other", "read:*")  # reads the log
     assert b.put("/models/me/other/x", b"x", token=token).status == 401
     assert a.ctl("token", "revoke", "ci", check=False).returncode == 66
